@@ -22,6 +22,7 @@ from . import (
     host,
     interrupts,
     monty_calls,
+    monty_clock,
     monty_files,
     monty_system,
     monty_values,
@@ -74,7 +75,9 @@ class _Session:
         namespace = cell.main.__dict__
         namespace.clear()
         monty_files.install()
-        monty_system.install(namespace, settings.get("policy") or {})
+        policy = settings.get("policy") or {}
+        monty_system.install(namespace, policy)
+        monty_clock.install(namespace, policy)
         builtin_names = vars(sys.modules["builtins"])
         self.builtins = Builtins({**builtin_names, **_AWAITS}, namespace)
         self.builtins["__belljar_function__"] = self.builtins.function
@@ -96,6 +99,7 @@ class _Session:
                 if requirements:
                     pip.install(requirements)
                 return _complete(None)
+            monty_clock.begin_feed(code)
             values = monty_values.decode(feed.get("values"))
             for given in feed["inputs"]:
                 cell.main.__dict__[given["name"]] = values[given["value"]]

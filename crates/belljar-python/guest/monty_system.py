@@ -139,7 +139,7 @@ def _sleep(seconds: Any, /) -> None:
 
 
 async def _async_sleep(delay: Any, result: Any = None) -> Any:
-    if delay <= 0 or not sys._getframe(0).f_globals:
+    if not delay > 0:
         return await _real_async_sleep(delay, result)
     if "zero" in _sleep_mode:
         return await _real_async_sleep(0, result)

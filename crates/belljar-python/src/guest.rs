@@ -38,6 +38,7 @@ const MODULES: &[(&str, &str)] = &[
     ("monty.py", include_str!("../guest/monty.py")),
     ("monty_awaits.py", include_str!("../guest/monty_awaits.py")),
     ("monty_calls.py", include_str!("../guest/monty_calls.py")),
+    ("monty_clock.py", include_str!("../guest/monty_clock.py")),
     ("monty_files.py", include_str!("../guest/monty_files.py")),
     ("monty_system.py", include_str!("../guest/monty_system.py")),
     ("monty_values.py", include_str!("../guest/monty_values.py")),
