@@ -38,7 +38,8 @@ _MAX_VALUE = 64 << 20
 """The maximum size of the text of a value, in characters."""
 _MAX_FRAMES = 1000
 _IS_COROUTINE = 0x80  # inspect.CO_COROUTINE
-_OWN = __file__.rpartition("/")[0]
+_HIDDEN = (__file__.rpartition("/")[0], "<frozen importlib")
+"""The files whose frames tracebacks do not show."""
 
 _session: _Session | None = None
 
@@ -189,7 +190,7 @@ def _frames(start: TracebackType | None) -> list[dict[str, Any]]:
     frames: list[dict[str, Any]] = []
     for frame, line in traceback.walk_tb(start):
         code = frame.f_code
-        if code.co_filename.startswith(_OWN) or not (frames or code.co_filename.startswith("<python-input-")):
+        if code.co_filename.startswith(_HIDDEN) or not (frames or code.co_filename.startswith("<python-input-")):
             continue
         frames.append({"code": code, "line": line})
         if len(frames) > _MAX_FRAMES:

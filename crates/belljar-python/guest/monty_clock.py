@@ -102,20 +102,27 @@ def _clock(name: str, real: Callable[[], Any]) -> Callable[[], Any]:
 class _Kind(type):
     """The type of classes that stand for the real ones."""
 
+    real: type | None = None
+    """The class for which a class stands; None for subclasses that feeds define."""
+
     def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, _REAL.get(cls, cls)) if cls in _REAL else type.__instancecheck__(cls, instance)
+        real = vars(cls).get("real")
+        return type.__instancecheck__(cls, instance) if real is None else isinstance(instance, real)
 
     def __subclasscheck__(cls, subclass: type) -> bool:
-        return issubclass(subclass, _REAL[cls]) if cls in _REAL else type.__subclasscheck__(cls, subclass)
+        real = vars(cls).get("real")
+        return type.__subclasscheck__(cls, subclass) if real is None else issubclass(subclass, real)
 
     def __eq__(cls, other: object) -> bool:
-        return cls is other or _REAL.get(cls) is other
+        return cls is other or vars(cls).get("real", cls) is other
 
     def __hash__(cls) -> int:
-        return hash(_REAL[cls]) if cls in _REAL else type.__hash__(cls)
+        return type.__hash__(vars(cls).get("real", cls))
 
 
 class _Date(_real_date, metaclass=_Kind):
+    real = _real_date
+
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         return _real_date(*args, **kwargs) if cls is _Date else super().__new__(cls, *args, **kwargs)
 
@@ -126,6 +133,8 @@ class _Date(_real_date, metaclass=_Kind):
 
 
 class _DateTime(_real_datetime, metaclass=_Kind):
+    real = _real_datetime
+
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         return _real_datetime(*args, **kwargs) if cls is _DateTime else super().__new__(cls, *args, **kwargs)
 
@@ -156,7 +165,6 @@ def _now(tz: Any) -> Any:
     return found if tz is None else found.astimezone(tz)
 
 
-_REAL: dict[type, type] = {_Date: _real_date, _DateTime: _real_datetime}
 for _class, _name in ((_Date, "date"), (_DateTime, "datetime")):
     _class.__name__ = _class.__qualname__ = _name
     _class.__module__ = "datetime"

@@ -52,8 +52,6 @@ type Node = dict[str, Any]
 class Function:
     """A function of the parent. `monty_calls` calls it."""
 
-    __slots__ = ("__doc__", "__name__", "__weakref__")
-
     call: Callable[..., Any]
     """Calls a function and waits for its result; set by `monty_calls`."""
 

@@ -136,10 +136,12 @@ async fn serve(socket: WebSocket, route: &Route, principal: Option<Principal>) {
     let mut is_draining = false;
     loop {
         tokio::select! {
-            event = waiting.recv() => match event {
-                Some(event) if sink.send(Message::Binary(event.into())).await.is_ok() => {}
-                _ => break,
-            },
+            event = waiting.recv() => {
+                let Some(event) = event else { break };
+                if sink.send(Message::Binary(event.into())).await.is_err() {
+                    break;
+                }
+            }
             message = messages.next() => match message {
                 Some(Ok(Message::Binary(request))) => {
                     if !parent.send(request.into()) {
