@@ -1,6 +1,6 @@
 """Compares workers of Monty's protocol: `monty.py NAME=PATH NAME=PATH…`, each the path of a worker's program.
 
-Requires pydantic-monty. All workers take turns in each round, and the medians of the rounds are printed in microseconds.
+Requires pydantic-monty. All workers take turns in each round; the medians of the rounds are printed in microseconds.
 """
 
 import asyncio

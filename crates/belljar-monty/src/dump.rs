@@ -11,7 +11,8 @@ use hmac::{Hmac, Mac as _};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
-use crate::calls::{Questions, RunTimes};
+use crate::events::RunTimes;
+use crate::questions::Questions;
 use crate::session::SessionSettings;
 
 /// The first bytes of a dump, with the version of the format.
@@ -102,10 +103,8 @@ pub(crate) fn to_bytes(
     state: serde_json::Value,
     snapshot: Option<&KernelSnapshot>,
 ) -> Result<Vec<u8>, String> {
-    let described = snapshot.map(|KernelSnapshot { metadata, base, .. }| SnapshotHeader {
-        metadata: metadata.clone(),
-        base: base.clone(),
-    });
+    let described = snapshot
+        .map(|KernelSnapshot { metadata, base, .. }| SnapshotHeader { metadata: metadata.clone(), base: base.clone() });
     let header = serde_json::to_vec(&Header { state, snapshot: described }).map_err(|error| error.to_string())?;
     let length = u32::try_from(header.len()).map_err(|error| error.to_string())?;
     let mut bytes = MAGIC.to_vec();

@@ -1,11 +1,11 @@
-//! What the parent was asked, and which requests answer it.
+//! Questions to the parent, and the requests that answer them.
 
 use serde::{Deserialize, Serialize};
 
 use crate::arena;
 use crate::proto::{
-    Arena, CallResult, ExtFunctionResult, FunctionCall, FutureResult, NameLookup, NameResult, OsCall, RaisedException, Request,
-    ResumeCall, ResumeFutures, ResumeNameLookup,
+    Arena, CallResult, ExtFunctionResult, FunctionCall, FutureResult, NameLookup, NameResult, OsCall, RaisedException,
+    Request, ResumeCall, ResumeFutures, ResumeNameLookup,
 };
 
 /// The maximum number of values in the answers of one request. Answers share none.
@@ -52,7 +52,7 @@ pub(crate) struct AnswerValue {
     values: Arena,
 }
 
-/// What the parent has to answer.
+/// A question that the parent has to answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Pending {
     /// A call with this number, whose result may come at once if it was asynchronous and `eager` is set.

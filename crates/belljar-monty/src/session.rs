@@ -12,12 +12,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::to_raw_value;
 
 use crate::arena;
-use crate::calls::{FeedObserver, NextStep, Questions, RunTimes, error_event, exception, resolve, violation};
 use crate::dump::{self, Dump, DumpKey, SavedState};
+use crate::events::{RunTimes, error_event, exception, resolve, violation};
 use crate::link::Link;
+use crate::observer::FeedObserver;
 use crate::prints::Prints;
 use crate::proto::{Complete, Configure, ErrorEvent, Event, Feed, NamedRef, OsPolicy, Request, ResourceLimits};
 use crate::question;
+use crate::questions::{NextStep, Questions};
 
 /// The longest timer that is waited for although the parent has futures to resolve, which it cannot do meanwhile.
 const SHORT_TIMER: Duration = Duration::from_millis(20);
@@ -151,13 +153,8 @@ impl Session {
             Ok(monty) => monty,
             Err(error) => return TurnEnd::Event(violation(&format!("failed to pass the feed to the code: {error}"))),
         };
-        let function = HostFunction {
-            name: "monty".into(),
-            blocking: true,
-            doc: None,
-            parameters: Vec::new(),
-            returns: None,
-        };
+        let function =
+            HostFunction { name: "monty".into(), blocking: true, doc: None, parameters: Vec::new(), returns: None };
         let cell = CellRequest {
             code: code.into(),
             timeout: settings.limits.max_feed_duration_micros.map(Duration::from_micros),
@@ -220,7 +217,8 @@ impl Session {
             if self.link.shared.is_closed() {
                 return TurnEnd::Closed;
             }
-            match observer.next_step() {
+            let next = observer.questions().next_step();
+            match next {
                 NextStep::Ask(event) => {
                     self.suspended = Some(observer);
                     return TurnEnd::Event(event);
@@ -305,7 +303,7 @@ impl Session {
 
     fn end_feed(&mut self, observer: &FeedObserver) {
         self.times = observer.times();
-        self.next_call = observer.next_call();
+        self.next_call = observer.questions().next_call();
         self.suspended = None;
     }
 
@@ -314,7 +312,8 @@ impl Session {
         let Some(observer) = self.suspended.clone() else {
             return TurnEnd::Event(violation("no feed is suspended"));
         };
-        let answered = match (observer.pending(), request) {
+        let (pending, futures) = (observer.questions().pending(), observer.questions().pending_futures());
+        let answered = match (pending, request) {
             (_, Request::AbortFeed(abort)) => match abort.exception {
                 Some(exception) => {
                     observer.abort(&exception);
@@ -322,9 +321,12 @@ impl Session {
                 }
                 None => Err("AbortFeed has no exception".into()),
             },
-            (Some(pending), request) => question::answer(pending, request).map(|answer| observer.add_answer(answer)),
-            (None, Request::ResumeFutures(results)) => question::future_results(results, &observer.pending_futures())
-                .map(|answers| observer.add_results(answers)),
+            (Some(pending), request) => {
+                question::answer(pending, request).map(|answer| observer.questions().add_answer(answer))
+            }
+            (None, Request::ResumeFutures(results)) => {
+                question::future_results(results, &futures).map(|answers| observer.questions().add_results(answers))
+            }
             (None, _) => Err("the feed waits for results of futures".into()),
         };
         if let Err(reason) = answered {
@@ -385,7 +387,7 @@ impl Session {
         let waker = session.waker();
         let Some(kernel) = &mut session.kernel else { return Err("a suspended session has no memory".into()) };
         observer.attach(kernel.reattach(observer.clone(), waker).map_err(failed)?);
-        let event = observer.pending_event().ok_or("a suspended session waits for nothing")?;
+        let event = observer.questions().pending_event().ok_or("a suspended session waits for nothing")?;
         session.suspended = Some(observer);
         Ok((session, Some(event)))
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use belljar_core::kernel::Backend;
 
 use crate::budget;
-use crate::calls::{send, violation};
 use crate::dump::{self, DumpKey};
+use crate::events::{send, violation};
 use crate::link::Link;
 use crate::proto::{
     Configure, DumpResult, Event, FatalError, MAX_VERSION, MIN_VERSION, ParentRequest, Request, ResourceLimits,
@@ -35,7 +35,7 @@ pub struct Worker {
     session: Option<Session>,
 }
 
-/// What happens after a request.
+/// The decision after a request.
 enum Next {
     Serve,
     End,

@@ -25,14 +25,15 @@ from . import (
     monty_clock,
     monty_files,
     monty_system,
-    monty_values,
     pip,
     scheduler,
     source_cache,
 )
 from .monty_awaits import insert_awaits
 from .monty_calls import Builtins, FeedAborted
-from .monty_values import Encoder
+from .monty_decoding import decode
+from .monty_encoding import Encoder
+from .monty_objects import argument, exception_name, printable
 
 _MAX_VALUE = 64 << 20
 """The maximum size of the text of a value, in characters."""
@@ -101,7 +102,7 @@ class _Session:
                     pip.install(requirements)
                 return _complete(None)
             monty_clock.begin_feed(code)
-            values = monty_values.decode(feed.get("values"))
+            values = decode(feed.get("values"))
             for given in feed["inputs"]:
                 cell.main.__dict__[given["name"]] = values[given["value"]]
             parts = self._compile(source_cache.normalise(code), filename)
@@ -163,11 +164,11 @@ def _describe(error: BaseException) -> dict[str, Any]:
     if isinstance(error, FeedAborted):
         return error.exception
     if isinstance(error, host.HostCallError):
-        return {"exc_type": "RuntimeError", "message": monty_values.text(str(error)), "traceback": []}
-    exception = {"exc_type": monty_values.exception_name(type(error)), "message": monty_values.argument(error)}
+        return {"exc_type": "RuntimeError", "message": printable(str(error)), "traceback": []}
+    exception = {"exc_type": exception_name(type(error)), "message": argument(error)}
     frames = _frames(error.__traceback__)
     if isinstance(error, SyntaxError):
-        exception["message"] = monty_values.text(str(error.msg))
+        exception["message"] = printable(str(error.msg))
         if error.filename is not None and error.lineno is not None:
             frames = [_syntax_frame(error)]
     return exception | {"traceback": frames}
@@ -177,10 +178,10 @@ def _syntax_frame(error: SyntaxError) -> dict[str, Any]:
     line, column = error.lineno or 1, max(error.offset or 1, 1)
     end_line, end_column = error.end_lineno or line, error.end_offset or column + 1
     return {
-        "filename": monty_values.text(str(error.filename)),
+        "filename": printable(str(error.filename)),
         "start": [line, column],
         "end": [max(end_line, line), max(end_column, 1)],
-        "preview_line": monty_values.text((error.text or "").rstrip("\n")),
+        "preview_line": printable((error.text or "").rstrip("\n")),
         "hide_frame_name": True,
     }
 
@@ -219,11 +220,11 @@ def _frame(code: CodeType, line: int, position: Any) -> dict[str, Any]:
     shown = text.strip()
     is_whole_line = end_line == line and text[start - 1 : end - 1].strip() == shown
     return {
-        "filename": monty_values.text(code.co_filename),
+        "filename": printable(code.co_filename),
         "start": [line, start],
         "end": [end_line, end],
-        "frame_name": None if code.co_name == "<module>" else monty_values.text(code.co_name),
-        "preview_line": monty_values.text(text) or None,
+        "frame_name": None if code.co_name == "<module>" else printable(code.co_name),
+        "preview_line": printable(text) or None,
         "hide_caret": is_whole_line and shown.startswith(("raise", "import", "from", "assert")),
     }
 

@@ -1,4 +1,4 @@
-"""Calls of the parent's functions in code that may await: they become awaits, so that nothing is on the stack meanwhile.
+"""Calls of the parent's functions in code that may await: they become awaits, so that nothing is on the stack.
 
 Only calls by a name that is not defined, or that is one of the parent's functions, and only where an ``await`` may be:
 at the top level of a feed, and in ``async def`` functions. Other calls block.
@@ -7,7 +7,7 @@ at the top level of a feed, and in ``async def`` functions. Other calls block.
 import ast
 from typing import Any
 
-from .monty_values import Function
+from .monty_objects import Function
 
 
 def insert_awaits[T: ast.AST](tree: T, other: ast.AST | None, known: dict[str, Any]) -> T:

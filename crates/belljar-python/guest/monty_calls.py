@@ -14,8 +14,10 @@ from collections.abc import Coroutine, Generator
 from json import dumps, loads
 from typing import Any
 
-from . import event_loop, exchange, monty_values
-from .monty_values import Encoder, Function, HostObject
+from . import event_loop, exchange
+from .monty_decoding import decode
+from .monty_encoding import Encoder
+from .monty_objects import Function, HostObject, create_exception, printable
 
 
 class FeedAborted(BaseException):
@@ -66,13 +68,13 @@ def _answer(text: str) -> dict[str, Any]:
 
 def error(exception: dict[str, Any]) -> BaseException:
     """Returns the exception that the parent raised."""
-    return monty_values.exception(exception["exc_type"], exception.get("message"))
+    return create_exception(exception["exc_type"], exception.get("message"))
 
 
 def value(answer: dict[str, Any]) -> Any:
     """Returns the value in an answer."""
     content = answer["value"]
-    return monty_values.decode(content["values"])[content["index"]]
+    return decode(content["values"])[content["index"]]
 
 
 def _call(name: str, identity: bytes | None, args: Any, kwargs: Any, *, eager: bool = False) -> dict[str, Any]:
@@ -150,7 +152,7 @@ class Builtins(dict[str, Any]):
         if _is_called(sys._getframe(1)):
             # The parent decides about the name when it is called.
             return Function(name, None)
-        answer = ask({"name": {"name": monty_values.text(name)}})
+        answer = ask({"name": {"name": printable(name)}})
         if "undefined" in answer:
             raise KeyError(name)
         found = self._namespace[name] = value(answer)

@@ -296,7 +296,7 @@ class _File(io.BytesIO):
                 super().close()
 
 
-def _open(
+def _open(  # noqa: PLR0913, PLR0917 - the parameters of io.open
     file: Any,
     mode: str = "r",
     buffering: int = -1,

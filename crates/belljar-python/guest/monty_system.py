@@ -13,7 +13,9 @@ import time
 import types
 from typing import Any
 
-from . import host, monty_calls, monty_values, pip
+from . import host, monty_calls, pip
+from .monty_encoding import Encoder
+from .monty_objects import printable
 
 _MAX_SLEEP = 10.0
 """The longest sleep in seconds, unless the parent says otherwise."""
@@ -62,9 +64,9 @@ def _getenv(key: str, default: Any = None) -> Any:
 
 
 def _variable(key: str, default: Any) -> Any:
-    encoder = monty_values.Encoder()
+    encoder = Encoder()
     index = encoder.add(default)
-    answer = _ask("getenv", {"key": monty_values.text(key), "default": index}, values=encoder.arena())
+    answer = _ask("getenv", {"key": printable(key), "default": index}, values=encoder.arena())
     return _real_getenv(key, default) if answer is None else monty_calls.value(answer)
 
 

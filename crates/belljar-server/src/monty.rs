@@ -109,7 +109,7 @@ struct Session {
     ended: CancellationToken,
 }
 
-/// Whether a job handles requests.
+/// The progress of a session.
 #[derive(Default)]
 struct Progress {
     is_running: bool,

@@ -63,19 +63,14 @@ fn run(global: &GlobalOptions, arguments: &MontyArguments) -> Result<(), Command
         }
     });
     let worker = Worker::new(worker_options, link);
-    belljar_python::on_guest_thread(|| worker.serve())
-        .map_err(|error| format!("failed to start a thread: {error}"))?;
+    belljar_python::on_guest_thread(|| worker.serve()).map_err(|error| format!("failed to start a thread: {error}"))?;
     tracker.wait();
     tracker.optimize_libraries(global);
     Ok(())
 }
 
 /// Returns the options of workers whose sessions have these options.
-pub(crate) fn worker_options(
-    runtime: Arc<RuntimeLoader>,
-    options: BackendOptions,
-    dump_key: DumpKey,
-) -> WorkerOptions {
+pub(crate) fn worker_options(runtime: Arc<RuntimeLoader>, options: BackendOptions, dump_key: DumpKey) -> WorkerOptions {
     let backend: Arc<dyn Backend> = Arc::new(WasmBackend::with_options(runtime.clone(), options.clone()));
     let with_memory = move |memory: u64| -> Arc<dyn Backend> {
         let memory = INTERPRETER_MEMORY.saturating_add(memory).min(options.limits.memory);

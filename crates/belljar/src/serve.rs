@@ -11,8 +11,8 @@ use belljar_core::{NoProgress, parse_size};
 use belljar_network::Network;
 use belljar_python::{BackendOptions, GuestMount, Python, RuntimeLoader, WasmBackend};
 use belljar_server::{
-    CodeTools, HttpOptions, HttpTransport, MontyWorkers, MountDescription, PackageRules, ReturnMode, Runner, SandboxDescription,
-    SandboxKind, Server, ServerOptions,
+    CodeTools, HttpOptions, HttpTransport, MontyWorkers, MountDescription, PackageRules, ReturnMode, Runner,
+    SandboxDescription, SandboxKind, Server, ServerOptions,
 };
 use belljar_sessions::{GuestThreadPool, PoolLimits};
 use clap::{Args, ValueEnum};
@@ -248,8 +248,10 @@ impl ServeArguments {
         let options = BackendOptions { limits, color: false, mounts, network };
         let runs = WasmBackend::with_options(runtime.clone(), options.clone());
         let (limits, color) = (self.sessions.limits(limits, self.limits.max_wait), self.sessions.color());
-        let workers =
-            WorkerSettings { runtime: runtime.clone(), options: BackendOptions { limits, color: false, ..options.clone() } };
+        let workers = WorkerSettings {
+            runtime: runtime.clone(),
+            options: BackendOptions { limits, color: false, ..options.clone() },
+        };
         let sessions = WasmBackend::with_options(runtime.clone(), BackendOptions { limits, color, ..options });
         let load_runtime: Box<dyn FnOnce() + Send> = Box::new(move || {
             if let Err(error) = runtime.get(&NoProgress) {

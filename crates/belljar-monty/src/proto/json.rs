@@ -1,4 +1,4 @@
-//! Values that JSON does not have: bytes are base64, and floats that are not finite are texts.
+//! Values that JSON does not have: bytes are base64, and floats are texts.
 
 /// Bytes.
 pub(super) mod bytes {
@@ -16,48 +16,17 @@ pub(super) mod bytes {
     }
 }
 
-/// A float.
+/// A float: its digits as text, since not every parser of JSON keeps the last bit.
 pub(super) mod float {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
-
-    #[derive(Serialize, Deserialize)]
-    #[serde(untagged)]
-    pub(super) enum Float {
-        Number(f64),
-        Text(String),
-    }
-
-    impl From<f64> for Float {
-        fn from(value: f64) -> Self {
-            match value {
-                value if value.is_finite() => Self::Number(value),
-                value if value.is_nan() => Self::Text("nan".into()),
-                value => Self::Text(if value > 0.0 { "inf" } else { "-inf" }.into()),
-            }
-        }
-    }
-
-    impl Float {
-        pub(super) fn value(&self) -> Option<f64> {
-            match self {
-                Self::Number(value) => Some(*value),
-                Self::Text(text) => match text.as_str() {
-                    "nan" => Some(f64::NAN),
-                    "inf" => Some(f64::INFINITY),
-                    "-inf" => Some(f64::NEG_INFINITY),
-                    _ => None,
-                },
-            }
-        }
-    }
+    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
 
     pub(crate) fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
-        Float::from(*value).serialize(serializer)
+        serializer.serialize_str(&format!("{value:?}"))
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-        let float = Float::deserialize(deserializer)?;
-        float.value().ok_or_else(|| D::Error::custom("not a float"))
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(D::Error::custom)
     }
 }
 
@@ -65,14 +34,12 @@ pub(super) mod float {
 pub(super) mod optional_float {
     use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer, de::Error as _};
 
-    use super::float::Float;
-
     pub(crate) fn serialize<S: Serializer>(value: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
-        value.map(Float::from).serialize(serializer)
+        value.map(|value| format!("{value:?}")).serialize(serializer)
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
-        let Some(float) = Option::<Float>::deserialize(deserializer)? else { return Ok(None) };
-        float.value().map(Some).ok_or_else(|| D::Error::custom("not a float"))
+        let Some(text) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
+        text.parse().map(Some).map_err(D::Error::custom)
     }
 }

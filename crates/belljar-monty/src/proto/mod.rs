@@ -6,6 +6,8 @@
 mod events;
 mod json;
 mod requests;
+#[cfg(test)]
+mod tests;
 mod values;
 
 pub(crate) use events::*;

@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 from pydantic_monty import (
@@ -84,7 +85,7 @@ async def check_dumps(target: list[str]) -> None:
         await session.feed_run("before = [1]\nclass Seen: pass\nseen = Seen()")
         idle = await session.dump()
         step = await suspended(session, "value = await approve('now')\n[before, value, seen is not None]")
-        during = await step.dump()
+        during = step.dump()
         # The session goes on after a dump.
         done = await step.resume({"return_value": "yes"})
         assert isinstance(done, MontyComplete) and done.output == [[1], "yes", True]
@@ -93,10 +94,12 @@ async def check_dumps(target: list[str]) -> None:
         assert isinstance(step, AsyncFunctionSnapshot)
         step = await step.resume({"future": ...})
         assert isinstance(step, AsyncFutureSnapshot), step
-        both = await step.dump()
+        both = step.dump()
+        done = await step.resume({number: {"return_value": number} for number in step.pending_call_ids})
+        assert isinstance(done, MontyComplete)
         step = await suspended(session, "def sync():\n    return approve(3)\nsync()")
         try:
-            await step.dump()
+            step.dump()
         except MontyError as error:
             assert "await" in str(error), error
         else:
@@ -152,10 +155,11 @@ async def check_kill(target: list[str]) -> None:
     async with pool(target) as first:
         async with first.checkout() as session:
             step = await suspended(session, "data = list(range(1000))\nx = await approve()\nsum(data) + x")
-            state = await step.dump()
-            children = f"/proc/{os.getpid()}/task/{os.getpid()}/children"
-            for child in map(int, open(children).read().split()):
-                os.kill(child, signal.SIGKILL)
+            state = step.dump()
+            # Each thread of this process has children of its own.
+            for children in Path("/proc/self/task").glob("*/children"):
+                for child in map(int, children.read_text().split()):
+                    os.kill(child, signal.SIGKILL)
             try:
                 await step.resume({"return_value": 1})
             except MontyError:

@@ -11,7 +11,8 @@ use crate::harness::{cache, python_with, release};
 use crate::serve::http::Listening;
 
 /// The packages that pip installs together.
-const PACKAGES: &[&str] = &["pydantic-monty==1.4.0", "pydantic-ai-harness[code-mode]==0.62.0", "pydantic-ai-slim==2.62.0"];
+const PACKAGES: &[&str] =
+    &["pydantic-monty==1.4.0", "pydantic-ai-harness[code-mode]==0.62.0", "pydantic-ai-slim==2.62.0"];
 
 /// Returns a script of `tests/monty` with the client's Python.
 fn script(name: &str) -> Command {
@@ -109,7 +110,8 @@ fn connection_needs_the_token_and_the_option() {
     ];
     let workers = RemoteWorkers::start();
     assert_eq!(workers.server.send("GET", "/monty", &upgrade, "").0, 401);
-    let foreign = [&upgrade[..], &[("Origin", "https://evil.example"), ("Authorization", "Bearer a-token-of-this-test")]];
+    let foreign =
+        [&upgrade[..], &[("Origin", "https://evil.example"), ("Authorization", "Bearer a-token-of-this-test")]];
     assert_eq!(workers.server.send("GET", "/monty", &foreign.concat(), "").0, 403);
     let server = Listening::start("streamable-http", ["--no-install"]);
     assert_eq!(server.send("GET", "/monty", &upgrade, "").0, 404);
