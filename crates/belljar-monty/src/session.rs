@@ -80,6 +80,8 @@ pub(crate) struct Session {
     backend: Arc<dyn Backend>,
     settings: SessionSettings,
     prints: Arc<Prints>,
+    /// The kernel that the first feed uses.
+    spare: Option<Box<dyn Kernel>>,
     /// The first feed starts it.
     kernel: Option<Box<dyn Kernel>>,
     /// The number of feeds that have begun.
@@ -91,10 +93,26 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    /// Uses a kernel that was started ahead of time.
+    pub(crate) fn set_spare(&mut self, kernel: Option<Box<dyn Kernel>>) {
+        self.spare = kernel;
+    }
+
     pub(crate) fn new(link: Arc<Link>, backend: Arc<dyn Backend>, settings: SessionSettings) -> Self {
         let prints = Prints::new(link.sender().clone(), settings.print_flush_interval);
         let times = RunTimes::default();
-        Self { link, backend, settings, prints, kernel: None, feeds: 0, next_call: 0, times, suspended: None }
+        Self {
+            link,
+            backend,
+            settings,
+            prints,
+            spare: None,
+            kernel: None,
+            feeds: 0,
+            next_call: 0,
+            times,
+            suspended: None,
+        }
     }
 
     /// Returns the limits and times that events of this session have.
@@ -187,6 +205,12 @@ impl Session {
     /// Starts the kernel.
     fn start(&mut self) -> Result<(), String> {
         if self.kernel.is_none() {
+            self.kernel = self.spare.take();
+        }
+        if self.kernel.is_none() {
+            if !self.backend.supports_feeds() {
+                return Err("this sandbox does not run feeds".into());
+            }
             let kernel = self.backend.start(None, &NoProgress);
             self.kernel = Some(kernel.map_err(|error| format!("failed to start Python: {error}"))?);
         }
@@ -312,7 +336,9 @@ impl Session {
         let Some(observer) = self.suspended.clone() else {
             return TurnEnd::Event(violation("no feed is suspended"));
         };
-        let (pending, futures) = (observer.questions().pending(), observer.questions().pending_futures());
+        // Two locks in one statement would be held at the same time.
+        let pending = observer.questions().pending();
+        let futures = observer.questions().pending_futures();
         let answered = match (pending, request) {
             (_, Request::AbortFeed(abort)) => match abort.exception {
                 Some(exception) => {

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use belljar_core::kernel::Backend;
+use belljar_core::NoProgress;
+use belljar_core::kernel::{Backend, Kernel};
 
 use crate::budget;
 use crate::dump::{self, DumpKey};
@@ -33,6 +34,8 @@ pub struct Worker {
     options: WorkerOptions,
     link: Arc<Link>,
     session: Option<Session>,
+    /// A kernel for the next session, which is started while the parent has nothing to ask.
+    spare: Option<Box<dyn Kernel>>,
 }
 
 /// The decision after a request.
@@ -44,15 +47,30 @@ enum Next {
 impl Worker {
     /// Creates a worker.
     pub fn new(options: WorkerOptions, link: Link) -> Self {
-        Self { options, link: Arc::new(link), session: None }
+        Self { options, link: Arc::new(link), session: None, spare: None }
     }
 
     /// Handles requests until the parent is gone or ends the worker. Must be called on a thread of
     /// [`Backend::thread_runner`].
     pub fn serve(mut self) {
+        self.prepare();
         while let Some(bytes) = self.link.receive() {
             if !self.turn(&bytes) {
                 break;
+            }
+            if self.session.is_none() {
+                self.prepare();
+            }
+        }
+    }
+
+    /// Starts a kernel for the next session. The first feed reports it if that fails.
+    fn prepare(&mut self) {
+        let backend = &self.options.backend;
+        if self.spare.is_none() && backend.supports_feeds() {
+            match backend.start(None, &NoProgress) {
+                Ok(kernel) => self.spare = Some(kernel),
+                Err(error) => tracing::debug!(%error, "failed to start an interpreter ahead of time"),
             }
         }
     }
@@ -105,8 +123,11 @@ impl Worker {
         let end = match request {
             Request::Configure(configure) => return self.configure(configure),
             Request::Reset(_) => {
-                self.session = None;
-                TurnEnd::Event(Event::Ok(Unit {}))
+                let ended = self.session.take();
+                self.emit(Event::Ok(Unit {}));
+                // The parent need not wait until its memory is free.
+                drop(ended);
+                return Next::Serve;
             }
             Request::Shutdown(_) => {
                 self.session = None;
@@ -165,7 +186,10 @@ impl Worker {
         }
         let settings = SessionSettings::from(configure);
         let backend = self.backend(&settings.limits);
-        self.session = Some(Session::new(self.link.clone(), backend, settings));
+        let has_own_backend = !Arc::ptr_eq(&backend, &self.options.backend);
+        let mut session = Session::new(self.link.clone(), backend, settings);
+        session.set_spare(if has_own_backend { None } else { self.spare.take() });
+        self.session = Some(session);
         self.emit(Event::Ok(Unit {}));
         Next::Serve
     }

@@ -223,7 +223,7 @@ def _frame(code: CodeType, line: int, position: Any) -> dict[str, Any]:
         "filename": printable(code.co_filename),
         "start": [line, start],
         "end": [end_line, end],
-        "frame_name": None if code.co_name == "<module>" else printable(code.co_name),
+        "frame_name": printable(code.co_name),
         "preview_line": printable(text) or None,
         "hide_caret": is_whole_line and shown.startswith(("raise", "import", "from", "assert")),
     }

@@ -28,7 +28,8 @@ class FeedAborted(BaseException):
         self.exception = exception
 
 
-_LOAD_GLOBAL, _LOAD_NAME = opcode.opmap["LOAD_GLOBAL"], opcode.opmap["LOAD_NAME"]
+_LOAD_ATTR, _LOAD_GLOBAL = opcode.opmap["LOAD_ATTR"], opcode.opmap["LOAD_GLOBAL"]
+_LOAD_NAME = opcode.opmap["LOAD_NAME"]
 _PUSH_NULL = bytes([opcode.opmap["PUSH_NULL"]])
 
 aborted: FeedAborted | None = None
@@ -120,17 +121,21 @@ async def call_and_await(function: Any, /, *args: Any, **kwargs: Any) -> Any:
     return await result if isinstance(result, ExternalCoroutine) else result
 
 
-def look_up(name: str, identity: bytes) -> Any:
-    """Returns an attribute of an object of the parent."""
+def look_up(name: str, identity: bytes, frame: types.FrameType) -> Any:
+    """Returns an attribute of an object of the parent, or what calls its method if the frame loads it for that."""
+
+    def method(*args: Any, **kwargs: Any) -> Any:
+        return call(name, identity, args, kwargs)
+
+    if _is_called(frame):
+        # The parent decides about the attribute when it is called.
+        return method
     encoded = binascii.b2a_base64(identity, newline=False).decode()
     answer = ask({"name": {"name": name, "object_id": encoded}})
     if "undefined" in answer:
         raise AttributeError(f"object of the host has no attribute {name!r}", name=name)
     found = value(answer)
-    if type(found) is Function:
-        # A method: its calls go to the object.
-        return lambda *args, **kwargs: call(name, identity, args, kwargs)
-    return found
+    return method if type(found) is Function else found
 
 
 Function.call = staticmethod(call)
@@ -167,9 +172,9 @@ class Builtins(dict[str, Any]):
 
 
 def _is_called(frame: types.FrameType) -> bool:
-    """Returns whether a frame loads a name in order to call it."""
+    """Returns whether a frame loads a name or an attribute in order to call it."""
     code, at = frame.f_code.co_code, frame.f_lasti
-    if code[at] == _LOAD_GLOBAL:
+    if code[at] in (_LOAD_GLOBAL, _LOAD_ATTR):
         return bool(code[at + 1] & 1)
     return code[at] == _LOAD_NAME and code[at + 2 : at + 3] == _PUSH_NULL
 

@@ -2,6 +2,7 @@
 
 import binascii
 import builtins
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -118,7 +119,7 @@ def _decode_module(values: list[Any], content: Node) -> Any:
 def _module_attribute(name: str, identity: bytes) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
-    return HostObject.look_up(name, identity)
+    return HostObject.look_up(name, identity, sys._getframe(2))
 
 
 def _decode_exception(_: list[Any], content: Node) -> BaseException:

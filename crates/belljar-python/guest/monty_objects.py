@@ -3,6 +3,8 @@
 import builtins
 import os
 import re
+import sys
+import types
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -51,8 +53,8 @@ class Function:
 class HostObject:
     """An instance of a class of the parent, or such a class or module itself."""
 
-    look_up: Callable[[str, bytes], Any]
-    """Looks an attribute up; set by `monty_calls`."""
+    look_up: Callable[[str, bytes, types.FrameType], Any]
+    """Looks up an attribute that a frame loads; set by `monty_calls`."""
 
     def __init__(self, kind: Node, attributes: dict[str, Any], identity: bytes) -> None:
         object.__setattr__(self, "_kind", kind)
@@ -62,7 +64,7 @@ class HostObject:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(f"{self._kind['name']!r} object has no attribute {name!r}")
-        return HostObject.look_up(name, self._identity)
+        return HostObject.look_up(name, self._identity, sys._getframe(1))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return Function.call("__call__", self._identity, args, kwargs)

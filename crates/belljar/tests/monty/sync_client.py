@@ -146,7 +146,7 @@ except FileNotFoundError as error:
     missing = error.errno
 [text, found, walked, missing, os.path.getsize('/data/sub/c.bin'), os.getcwd(), Path('b.txt').exists()]
 """
-        text, found, walked, missing, size, cwd, exists = session.feed_run(code, mount=mount)
+        text, found, walked, missing, size, cwd, exists = session.feed_run(code, mount=mount, cwd="/data")
         assert text == "one\ntwo\n" and found == ["b.txt", "d.txt", "sub"] and missing == 2 and size == 3
         assert walked == ["/data/b.txt", "/data/d.txt", "/data/sub/c.bin"] and (cwd, exists) == ("/data", True)
         assert Path(directory, "b.txt").read_text() == "ONE\nTWO\nthree"
