@@ -88,7 +88,7 @@ def test_fresh_calls_share_nothing(box: Sandbox) -> None:
         assert "NameError" in call(tool, "x").content
         assert call(tool, "import os\nos.listdir()").content == "[]"
         assert box._sessions == []
-        assert "starts with no variables" in tool.description
+        assert "variables and files of earlier calls do not exist" in tool.description
 
 
 def test_a_function_can_choose_the_session_and_old_ones_are_closed(box: Sandbox) -> None:
@@ -153,12 +153,11 @@ def test_images_are_blocks_of_the_content(box: Sandbox) -> None:
         assert [image["mime_type"] for image in images] == ["image/png"] * 2
         assert base64.b64decode(images[0]["base64"]).startswith(b"\x89PNG")
         message = call(tool, show.format(12))
-        assert len(message.content) == 9 and "3 of the 11 images" in message.content[0]["text"]
+        assert len(message.content) == 11 and "[1 of 11 images" in message.content[0]["text"]
         assert len(message.artifact["images"]) == 11
     with PythonTool(box, images=False) as tool:
-        assert (
-            call(tool, show.format(2)).content == "'shown'\n(1 of the 1 images that the code displayed are not shown)"
-        )
+        assert call(tool, show.format(2)).content == "'shown'\n[1 of 1 images are not shown: the result is text only]"
+        assert "images" not in tool.description
 
 
 def test_long_results_lose_their_middle(box: Sandbox) -> None:

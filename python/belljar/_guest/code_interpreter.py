@@ -1,4 +1,4 @@
-"""The half of a sandbox that runs inside: contexts, files and commands. It is sent to the session as text.
+"""The half of a sandbox of `belljar.code_interpreter` that runs inside: contexts, files and commands. It is not imported.
 
 The interpreter may be that of WebAssembly or a native kernel. Requests and answers are JSON.
 """
