@@ -9,16 +9,19 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from server import TOKEN, Server
 
 from belljar import Sandbox, Session
+
+if TYPE_CHECKING:
+    from belljar.native import NativeServer
 
 ROOT = Path(__file__).resolve().parents[2]
 CRATES = ROOT / "crates"
 EXAMPLES = ROOT / "python/examples"
-COMMAND = Path(sys.executable).with_name("belljar")
 
 
 def is_required(capability: str) -> bool:
@@ -56,6 +59,13 @@ def box() -> Iterator[Sandbox]:
         yield sandbox
 
 
+@pytest.fixture(scope="module")
+def plain_box() -> Iterator[Sandbox]:
+    """A sandbox for the tests of one file, which may leave sessions."""
+    with Sandbox(install=False) as sandbox:
+        yield sandbox
+
+
 @pytest.fixture
 def session(box: Sandbox) -> Iterator[Session]:
     with box.session() as session:
@@ -69,6 +79,25 @@ def native_options() -> dict[str, Any]:
     if "(--sandbox native)" not in status.stdout:
         missing("native-sandbox", f"native kernels are not available: {status.stdout or status.stderr}")
     return {"venv": sys.prefix}
+
+
+@pytest.fixture(scope="session")
+def native(native_options: dict[str, Any]) -> Iterator[NativeServer]:
+    """A server with native kernels."""
+    from belljar.native import NativeServer
+
+    with NativeServer(**native_options) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that demands the token `TOKEN`."""
+    tokens = tmp_path_factory.mktemp("tokens") / "tokens"
+    tokens.write_text(f"{TOKEN}\n")
+    started = Server("--toolset", "all", "--auth-token-file", str(tokens))
+    yield started
+    started.stop()
 
 
 @pytest.fixture(scope="session")

@@ -16,12 +16,6 @@ from belljar import Sandbox
 from belljar.native import NativeServer
 
 
-@pytest.fixture(scope="module")
-def native(native_options: dict[str, Any]) -> Iterator[NativeServer]:
-    with NativeServer(**native_options) as server:
-        yield server
-
-
 @pytest.fixture
 def sandbox(native: NativeServer) -> Iterator[Any]:
     need("deepagents", python=(3, 11))

@@ -20,12 +20,6 @@ from belljar import code_interpreter as e2b
 from belljar.code_interpreter import Sandbox
 
 
-@pytest.fixture(scope="module")
-def plain_box() -> Iterator[belljar.Sandbox]:
-    with belljar.Sandbox(install=False) as box:
-        yield box
-
-
 @pytest.fixture
 def sandbox(plain_box: belljar.Sandbox) -> Iterator[Sandbox]:
     with Sandbox.create(box=plain_box) as sandbox:

@@ -15,12 +15,6 @@ from belljar.code_interpreter import Sandbox
 from belljar.code_interpreter._cells import ANSWER
 
 
-@pytest.fixture(scope="module")
-def plain_box() -> Iterator[belljar.Sandbox]:
-    with belljar.Sandbox(install=False) as box:
-        yield box
-
-
 @pytest.fixture
 def sandbox(plain_box: belljar.Sandbox) -> Iterator[Sandbox]:
     with Sandbox.create(box=plain_box) as sandbox:

@@ -18,12 +18,6 @@ from belljar import code_interpreter as e2b
 from belljar.code_interpreter import Sandbox
 
 
-@pytest.fixture(scope="module")
-def plain_box() -> Iterator[belljar.Sandbox]:
-    with belljar.Sandbox(install=False) as box:
-        yield box
-
-
 @pytest.fixture(autouse=True)
 def no_sandboxes_are_left() -> Iterator[None]:
     yield

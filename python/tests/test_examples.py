@@ -8,7 +8,8 @@ import re
 from typing import Any
 
 import pytest
-from conftest import COMMAND, EXAMPLES, ROOT, need
+from conftest import EXAMPLES, ROOT, need
+from server import COMMAND
 from scripted import Script, server
 
 PAGES = sorted((ROOT / "docs/python").glob("*.md"))

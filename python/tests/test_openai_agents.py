@@ -267,7 +267,7 @@ def test_processes_go_on_between_calls_and_have_terminals(native_options: dict[s
         async with BelljarSandboxClient(**native_options) as client, await client.create() as session:
             short = await session.pty_exec_start("echo out; echo error >&2; exit 3")
             assert (short.process_id, short.output, short.exit_code) == (None, b"out\nerror\n", 3)
-            long = await session.pty_exec_start("echo begun; sleep 2; echo late; exit 4", yield_time_s=0.25)
+            long = await session.pty_exec_start("echo begun; sleep 1; echo late; exit 4", yield_time_s=0.25)
             assert long.exit_code is None and b"late" not in long.output
             # Other commands run meanwhile.
             assert (await session.exec("echo on")).stdout == b"on\n"
@@ -277,15 +277,21 @@ def test_processes_go_on_between_calls_and_have_terminals(native_options: dict[s
                 await session.pty_write_stdin(session_id=long.process_id, chars="")
             python = await session.pty_exec_start("exec python -q", tty=True, yield_time_s=0.25)
             assert python.exit_code is None
-            shown = b""
-            for line in ("import os\n", "print(os.isatty(0), 6 * 7)\n"):
-                shown += (
-                    await session.pty_write_stdin(session_id=python.process_id, chars=line, yield_time_s=2)
-                ).output
-            assert b"True 42" in shown
-            await session.pty_write_stdin(session_id=python.process_id, chars="import time; time.sleep(979)\n")
-            stopped = await session.pty_write_stdin(session_id=python.process_id, chars="\x03", yield_time_s=2)
-            assert b"KeyboardInterrupt" in stopped.output
+
+            async def write(line: str, shown: bytes) -> None:
+                """Writes to the interpreter until it has shown a text."""
+                output = b""
+                for _ in range(100):
+                    update = await session.pty_write_stdin(session_id=python.process_id, chars=line, yield_time_s=0.25)
+                    output += update.output
+                    if shown in output:
+                        return
+                    line = "\n"
+                pytest.fail(f"the interpreter has not shown {shown!r} but {output!r}")
+
+            await write("import os; print(os.isatty(0), 6 * 7)\n", b"True 42")
+            await write("print('asleep'); import time; time.sleep(979)\n", b"\r\nasleep")
+            await write("\x03", b"KeyboardInterrupt")
             ended = await session.pty_write_stdin(session_id=python.process_id, chars="exit(5)\n", yield_time_s=30)
             assert ended.exit_code == 5
             many = await session.pty_exec_start("seq 1 1000000", max_output_tokens=50)
