@@ -143,6 +143,26 @@ def test_tools_with_injected_arguments_are_refused() -> None:
         PythonTool(tools=[tools.tool(remember)])
 
 
+def test_names_that_are_not_those_of_variables_are_passed_on(box: Sandbox) -> None:
+    from belljar.langchain import PythonTool
+
+    schema = {
+        "type": "object",
+        "properties": {"user-id": {"type": "integer"}, "to": {"type": "string"}},
+        "required": ["user-id", "to"],
+    }
+    structured = need("langchain_core.tools").StructuredTool
+
+    def send(**arguments: Any) -> str:
+        return str(sorted(arguments.items()))
+
+    tool = structured.from_function(send, name="send-mail", description="Sends a mail.", args_schema=schema)
+    with PythonTool(box, tools=[tool]) as python:
+        assert "async def send_mail(to: str, **others):" in python.description
+        content = call(python, "await send_mail('Ada', **{'user-id': 1})").content
+        assert content == repr("[('to', 'Ada'), ('user-id', 1)]")
+
+
 def test_images_are_blocks_of_the_content(box: Sandbox) -> None:
     from belljar.langchain import PythonTool
 
@@ -247,6 +267,9 @@ def test_arguments_are_checked(box: Sandbox) -> None:
         ({"max_sessions": 0}, "max_sessions"),
         ({"sandbox": box, "packages": []}, "packages"),
         ({"tools": [exchange(), exchange()]}, "two functions"),
+        ({"tools": [belljar.Tool(print, deferred=True)]}, "'print' is deferred"),
+        ({"sandbox": Sandbox(tools=[belljar.Tool(print, deferred=True)])}, "'print' is deferred"),
+        ({"approve": "pause"}, "'pause' is not supported"),
     ]:
         with pytest.raises(belljar.ArgumentError, match=match):
             PythonTool(**options)

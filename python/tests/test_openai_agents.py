@@ -252,6 +252,8 @@ def test_arguments_are_checked(box: Sandbox) -> None:
         python_tool(box, state="thread")  # type: ignore[arg-type]
     with pytest.raises(belljar.ArgumentError, match="packages"):
         python_tool(box, packages=["numpy"])
+    with pytest.raises(belljar.ArgumentError, match="'pause' is not supported"):
+        python_tool(approve="pause")
     with pytest.raises(belljar.ArgumentTypeError, match="FunctionTool"):
         code_function(len)  # type: ignore[arg-type]
     with pytest.raises(belljar.ArgumentError, match="venv"):
