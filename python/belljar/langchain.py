@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
 try:
     from langchain_core.runnables import RunnableConfig
     from langchain_core.tools import BaseTool
-    from pydantic import BaseModel, Field, PrivateAttr
+    from pydantic import BaseModel, Field, PrivateAttr, field_validator
 except ImportError as error:
     raise ImportError(f"belljar.langchain needs LangChain: pip install langchain ({error})") from error
 
 from ._agent_sessions import AgentSession, AgentSessions
-from ._code_tool import TOOL_NAME, describe
+from ._code_tool import SCHEMA, TOOL_NAME, describe, why_not_code
 from ._errors import ArgumentError
 from ._model_text import MAX_TEXT, base64_of, images as images_of, run_text
 from ._run import Run
@@ -59,7 +59,15 @@ class PythonArtifact(TypedDict):
 
 
 class _Arguments(BaseModel):
-    code: str = Field(description="The Python code")
+    code: str = Field(description=SCHEMA["properties"]["code"]["description"])
+
+    @field_validator("code", mode="before")
+    @classmethod
+    def _check(cls, code: object) -> object:
+        # Agents return what is wrong with arguments to the model.
+        if (reason := why_not_code(code)) is not None:
+            raise ValueError(reason)
+        return code
 
 
 class PythonTool(BaseTool):  # type: ignore[misc, unused-ignore]

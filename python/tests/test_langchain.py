@@ -143,6 +143,19 @@ def test_tools_with_injected_arguments_are_refused() -> None:
         PythonTool(tools=[tools.tool(remember)])
 
 
+@pytest.mark.parametrize("code", [None, 5, ["x"], "'\ud800'"])
+def test_invalid_code_is_an_error_of_the_arguments(box: Sandbox, code: object) -> None:
+    from langchain.agents import create_agent
+    from scripted import Script
+    from test_examples import langchain_model
+
+    from belljar.langchain import PythonTool
+
+    with PythonTool(box) as tool:
+        agent = create_agent(langchain_model(Script(code), "run_python", "code"), [tool])  # type: ignore[arg-type]
+        assert "the code " in agent.invoke({"messages": [("user", "What is it?")]})["messages"][-1].text
+
+
 def test_names_that_are_not_those_of_variables_are_passed_on(box: Sandbox) -> None:
     from belljar.langchain import PythonTool
 
@@ -262,6 +275,7 @@ def test_code_can_run_on_a_server() -> None:
 def test_arguments_are_checked(box: Sandbox) -> None:
     from belljar.langchain import PythonTool
 
+    pausing = Sandbox(tools=[belljar.McpServer("none", name="none")], approve="pause")
     for options, match in [
         ({"state": "session"}, "state"),
         ({"max_sessions": 0}, "max_sessions"),
@@ -269,7 +283,8 @@ def test_arguments_are_checked(box: Sandbox) -> None:
         ({"tools": [exchange(), exchange()]}, "two functions"),
         ({"tools": [belljar.Tool(print, deferred=True)]}, "'print' is deferred"),
         ({"sandbox": Sandbox(tools=[belljar.Tool(print, deferred=True)])}, "'print' is deferred"),
-        ({"approve": "pause"}, "'pause' is not supported"),
+        ({"tools": [belljar.McpServer("none", name="none")]}, "MCP servers"),
+        ({"sandbox": pausing}, "'pause' is not supported"),
     ]:
         with pytest.raises(belljar.ArgumentError, match=match):
             PythonTool(**options)

@@ -253,7 +253,7 @@ def test_arguments_are_checked(box: Sandbox) -> None:
     with pytest.raises(belljar.ArgumentError, match="packages"):
         python_tool(box, packages=["numpy"])
     with pytest.raises(belljar.ArgumentError, match="'pause' is not supported"):
-        python_tool(approve="pause")
+        python_tool(Sandbox(tools=[belljar.McpServer("none", name="none")], approve="pause"))
     with pytest.raises(belljar.ArgumentTypeError, match="FunctionTool"):
         code_function(len)  # type: ignore[arg-type]
     with pytest.raises(belljar.ArgumentError, match="venv"):
