@@ -16,7 +16,7 @@ def module_cell(module: str, name: str, then: str) -> str:
     Args:
         module: The name of the module in ``sys.modules``.
         name: The name of the source.
-        then: The code that follows. The cell defines no variables besides those of this code.
+        then: The code that follows. All variables of the cell are those of this code.
     """
     # Tracebacks leave out the frames of the files of `_belljar`.
     code = f"""import sys, types

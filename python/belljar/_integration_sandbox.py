@@ -67,7 +67,7 @@ def any_sandbox(sandbox: object) -> AnySandbox:
 
 
 def refuse_options(options: Collection[str], passed: str) -> None:
-    """Raises `ArgumentError` if there are options for a new sandbox besides what the caller has passed instead."""
+    """Raises `ArgumentError` if there are options for a new sandbox where the caller has passed one."""
     if options:
         raise ArgumentError(f"{', '.join(options)}: a {passed} that is passed has its own options")
 
