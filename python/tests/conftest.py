@@ -42,8 +42,13 @@ def missing(capability: str, reason: str) -> None:
     pytest.skip(reason)
 
 
-def need(module: str, python: tuple[int, int] = (3, 10)) -> ModuleType:
-    """Imports a module that a test needs, and that supports versions of Python from ``python`` on."""
+_PYTHON = {"deepagents": (3, 11), "e2b_code_interpreter": (3, 11), "pydantic_ai": (3, 11)}
+"""The first versions of Python of the packages that do not support all of Belljar's, as in their requirements."""
+
+
+def need(module: str) -> ModuleType:
+    """Imports a module that a test needs."""
+    python = _PYTHON.get(module.partition(".")[0], (3, 10))
     if sys.version_info < python:
         pytest.skip(f"{module} needs Python {python[0]}.{python[1]}")
     try:
@@ -53,14 +58,8 @@ def need(module: str, python: tuple[int, int] = (3, 10)) -> ModuleType:
         raise
 
 
-@pytest.fixture(scope="session")
-def box() -> Iterator[Sandbox]:
-    with Sandbox(install=False) as sandbox:
-        yield sandbox
-
-
 @pytest.fixture(scope="module")
-def plain_box() -> Iterator[Sandbox]:
+def box() -> Iterator[Sandbox]:
     """A sandbox for the tests of one file, which may leave sessions."""
     with Sandbox(install=False) as sandbox:
         yield sandbox

@@ -85,6 +85,7 @@ def test_fastmcp_code_mode() -> None:
 
 def test_pydantic_ai_mcp() -> None:
     need("fastmcp")
+    need("pydantic_ai")
     import pydantic_ai_mcp
 
     script = Script("sum(range(10))")
@@ -132,7 +133,7 @@ def test_langchain_agent() -> None:
 
 
 def test_deepagents_sandbox(native_options: dict[str, Any]) -> None:
-    need("deepagents", python=(3, 11))
+    need("deepagents")
     import deepagents_sandbox
 
     script = Script("wc -l < orders.csv", "awk -F, 'NR > 1 { sum += $2 } END { print sum }' orders.csv; exit 3")

@@ -78,7 +78,7 @@ def test_langchain() -> None:
 
 
 def test_deepagents(monkeypatch: pytest.MonkeyPatch, native_options: dict[str, Any]) -> None:
-    need("deepagents", python=(3, 11))
+    need("deepagents")
     monkeypatch.setenv("BELLJAR_VENV", native_options["venv"])
     model = langchain_model(Script("echo $((6 * 7)) > f; cat f"), "execute", "command")
     then = "    result = agent.invoke(question)\n"
