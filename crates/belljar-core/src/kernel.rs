@@ -144,6 +144,11 @@ pub trait Backend: Send + Sync {
         true
     }
 
+    /// Returns whether cells may be feeds: see [`CellRequest::monty`].
+    fn supports_feeds(&self) -> bool {
+        false
+    }
+
     /// Returns whether [`Kernel::fork`] works. The tool for it is offered only then.
     fn supports_fork(&self) -> bool {
         true
@@ -422,6 +427,11 @@ pub struct CellRequest {
     /// The same as [`OneShotRequest::network`], for the whole session. Only its first cell can set it.
     #[serde(skip)]
     pub network: Option<Value>,
+    /// Has the guest run the cell as a feed of a session of Monty's worker protocol instead of in IPython's shell: the
+    /// settings of session and feed, a JSON object. All cells of such a session have it. Only for backends with
+    /// [`Backend::supports_feeds`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub monty: Option<Box<RawValue>>,
 }
 
 impl Default for CellRequest {
@@ -435,6 +445,7 @@ impl Default for CellRequest {
             exchange: None,
             tools: false,
             network: None,
+            monty: None,
         }
     }
 }

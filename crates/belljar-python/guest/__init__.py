@@ -123,6 +123,8 @@ def execute(request: str) -> str:
     and ``collect_payloads``, as in the host's `CellRequest`; ``exchange``, ``tools`` and ``max_value_bytes``, as for
     `run`; ``renewal``, as for `run`, and with "all" ``color``, true for tracebacks with colours.
 
+    With ``monty`` in the request, the module `monty` runs the cell instead.
+
     Outcome: ``kind`` "cell"; ``count``, the number of the cell; ``error``, which is None or has ``name``,
     ``message``, the list ``traceback`` and ``missing_module`` as for `run`; with ``exchange`` and a value, ``value``,
     its text. The kinds "error" and "exit" are those of `run`: an exception left the shell itself.
@@ -253,7 +255,8 @@ def _run(request: Request) -> Outcome | Steps:
 
 def _execute(request: Request) -> Steps:
     after_restore.set_environment(request.get("environment"))
-    return _shell_module().execute(request)
+    runner = _shell_module() if request.get("monty") is None else importlib.import_module(f"{__name__}.monty")
+    return runner.execute(request)
 
 
 def _interrupt(interrupt: KeyboardInterrupt) -> str:

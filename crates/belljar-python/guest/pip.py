@@ -67,13 +67,14 @@ def main(arguments: Sequence[str], out: TextIO | None = None, err: TextIO | None
         return failure.status
 
 
-def install(requirements: Sequence[str], *, upgrade: bool = False) -> dict[str, Any]:
-    """Installs the requirements through the host. Returns its report, or raises `host.HostCallError`.
+def install(requirements: Sequence[str], *, modules: Sequence[str] = (), upgrade: bool = False) -> dict[str, Any]:
+    """Installs the requirements, and the packages that provide the modules, through the host. Returns its report, or
+    raises `host.HostCallError`.
 
     The report: ``installed``, ``removed`` and ``present``, each a list of ``{"name": …, "version": …}``, and
     ``forget``, the modules whose files were replaced.
     """
-    report = host.call("install", requirements=list(requirements), upgrade=upgrade)
+    report = host.call("install", requirements=list(requirements), modules=list(modules), upgrade=upgrade)
     for name in report["forget"]:
         for module in [module for module in sys.modules if module == name or module.startswith(f"{name}.")]:
             del sys.modules[module]

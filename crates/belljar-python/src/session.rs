@@ -23,7 +23,10 @@ use crate::python::Python;
 /// The requirement of the shell.
 const SHELL: &str = "ipython>=9,<10";
 /// The modules that are imported in the image of sessions. The first one has IPython leave out what no cell needs.
-const MODULES: [&str; 4] = ["_belljar.lean_imports", "IPython", "IPython.display", "IPython.core.magics"];
+///
+/// Importing the module of feeds takes longer than a first feed, and the pages of the image are shared.
+const MODULES: [&str; 5] =
+    ["_belljar.lean_imports", "IPython", "IPython.display", "IPython.core.magics", "_belljar.monty"];
 /// The dependencies of IPython that the image of sessions does without. Code that imports them installs them.
 const UNUSED_WHEELS: [&str; 2] = ["jedi", "parso"];
 /// The code that determines the pages that each copy of the image gets at once: those that every cell writes to. Code

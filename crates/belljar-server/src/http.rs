@@ -1,5 +1,5 @@
 //! The transports over HTTP: streamable HTTP on `/mcp`, with sessions and without, and server-sent events; also
-//! `/healthz`, `/metrics`, and the code-execution protocol on `/sessions`.
+//! `/monty`, `/healthz`, `/metrics`, and the code-execution protocol on `/sessions`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +24,7 @@ use crate::code_execution::describe_errors;
 use crate::connections;
 use crate::guard::{AccessControl, AccessPolicy, Principal, current_owner, guard};
 use crate::metrics::{Refusal, Refusals};
+use crate::monty::{self, MontyWorkers};
 use crate::resumable::ResumableSessions;
 use crate::service::McpService;
 use crate::sse;
@@ -68,6 +69,8 @@ pub struct HttpOptions {
     pub code_execution: bool,
     /// The server's certificate; with `None` it speaks plain HTTP.
     pub tls: Option<Tls>,
+    /// The workers of Monty's protocol on `/monty`, if it is served.
+    pub monty: Option<MontyWorkers>,
 }
 
 impl HttpOptions {
@@ -81,6 +84,7 @@ impl HttpOptions {
             idle: Duration::from_secs(300),
             code_execution: false,
             tls: None,
+            monty: None,
         }
     }
 }
@@ -98,15 +102,17 @@ pub async fn serve_http<S: McpService>(
     let ending = CancellationToken::new();
     server.start();
     let served = server.clone();
-    let routes = routes(&server, &options, &ending);
     let stopping = CancellationToken::new();
+    let routes = routes(&server, &options, &stopping, &ending);
+    let monty = options.monty.clone();
     let stop = stopping.clone();
     tokio::spawn(async move {
         shutdown.await;
         // First wait for calls, then end the streams, which would keep connections open for ever.
         stop.cancel();
         let deadline = tokio::time::Instant::now() + SHUTDOWN_GRACE;
-        while server.calls_in_flight() > 0 && tokio::time::Instant::now() < deadline {
+        let in_flight = || server.calls_in_flight() + monty.as_ref().map_or(0, MontyWorkers::turns);
+        while in_flight() > 0 && tokio::time::Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         ending.cancel();
@@ -128,7 +134,12 @@ pub async fn serve_http<S: McpService>(
     Ok(())
 }
 
-fn routes<S: McpService>(server: &S, options: &HttpOptions, ending: &CancellationToken) -> Router {
+fn routes<S: McpService>(
+    server: &S,
+    options: &HttpOptions,
+    stopping: &CancellationToken,
+    ending: &CancellationToken,
+) -> Router {
     let protocol = match options.transport {
         HttpTransport::Sse => sse::routes(server.clone(), options.max_sessions, ending.clone()),
         HttpTransport::Streamable => {
@@ -150,6 +161,13 @@ fn routes<S: McpService>(server: &S, options: &HttpOptions, ending: &Cancellatio
                 StreamableHttpService::new(move || Ok(factory.for_client(current_owner()?)), sessions, config);
             Router::new().route_service("/mcp", service)
         }
+    };
+    let protocol = match options.monty.clone() {
+        Some(workers) => {
+            let (stopping, ending) = (stopping.clone(), ending.clone());
+            protocol.route("/monty", monty::route(workers, options.max_sessions, options.max_body, stopping, ending))
+        }
+        None => protocol,
     };
     let access_control = AccessControl {
         policy: options.access.clone(),

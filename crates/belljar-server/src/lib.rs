@@ -23,6 +23,7 @@
 //! | `guard`, `oauth`, `cors` | access control over HTTP |
 //! | `connections`, `tls` | HTTP connections, and TLS |
 //! | `resumable`, `events` | sessions of streamable HTTP, and streams that can be resumed |
+//! | `monty` | Monty's worker protocol over WebSockets |
 //! | `metrics` | the server's metrics |
 //!
 //! tokio runs the transports only: Python runs on plain threads with their own stacks.
@@ -47,6 +48,7 @@ mod input_rounds;
 mod line_transport;
 mod lines;
 mod metrics;
+mod monty;
 mod notifier;
 mod oauth;
 mod report;
@@ -68,6 +70,7 @@ pub use guard::{AccessPolicy, Tokens};
 pub use handler::{Server, ServerOptions};
 pub use http::{HttpOptions, HttpTransport, serve_http};
 pub use metrics::Refusals;
+pub use monty::MontyWorkers;
 pub use oauth::{OAuth, OAuthError};
 pub use runner::Runner;
 pub use service::McpService;

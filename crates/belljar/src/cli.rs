@@ -12,6 +12,7 @@ use crate::config::ConfigArguments;
 use crate::health_check::HealthCheckArguments;
 use crate::kernel::KernelCommand;
 use crate::man::ManArguments;
+use crate::monty::MontyArguments;
 use crate::native::NativeCommand;
 use crate::packages::{PackageOptions, PackagesCommand};
 use crate::run_arguments::{RunArguments, end_options_after_module, move_notebook_to_end};
@@ -132,6 +133,11 @@ pub(crate) enum Command {
     /// JupyterLab, VS Code and nbclient can use the kernel.
     #[command(subcommand)]
     Kernel(KernelCommand),
+    /// Serve Monty's worker protocol over standard input and output, for pydantic-monty and pydantic-ai's CodeMode.
+    ///
+    /// Programs start the worker: set MONTY_BIN to the path of this program, or pass it as `Monty(binary_path=…)`.
+    #[command(alias = "subprocess")]
+    Monty(MontyArguments),
     /// Set up and inspect the Python environment of native kernels.
     #[command(subcommand)]
     Native(NativeCommand),

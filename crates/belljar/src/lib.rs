@@ -21,6 +21,7 @@ mod kernel;
 mod limits;
 mod lost_files;
 mod man;
+mod monty;
 mod mount;
 mod native;
 mod network;
@@ -102,6 +103,7 @@ pub fn run(arguments: Vec<OsString>, installation: Option<Installation>) -> Exit
         Command::Sessions(ref command) => session_commands::sessions(command),
         Command::Runs(ref command) => run_commands::runs(command),
         Command::Kernel(ref command) => kernel::kernel(&cli.global, command),
+        Command::Monty(ref arguments) => monty::monty(&cli.global, arguments),
         Command::Native(ref command) => native::native(&cli.global, command),
         Command::Tools(ref command) => tools::tools(command),
         Command::Call(ref arguments) => call::call(&cli.global, arguments),
@@ -119,11 +121,12 @@ pub fn run(arguments: Vec<OsString>, installation: Option<Installation>) -> Exit
 }
 
 /// The crates to which `-v` applies.
-const LOGGED_CRATES: [&str; 11] = [
+const LOGGED_CRATES: [&str; 12] = [
     "belljar",
     "belljar_mcp_client",
     "belljar_emscripten",
     "belljar_jupyter",
+    "belljar_monty",
     "belljar_native",
     "belljar_packages",
     "belljar_python",

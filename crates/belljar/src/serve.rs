@@ -11,8 +11,8 @@ use belljar_core::{NoProgress, parse_size};
 use belljar_network::Network;
 use belljar_python::{BackendOptions, GuestMount, Python, RuntimeLoader, WasmBackend};
 use belljar_server::{
-    CodeTools, HttpOptions, HttpTransport, MountDescription, PackageRules, ReturnMode, Runner, SandboxDescription,
-    SandboxKind, Server, ServerOptions,
+    CodeTools, HttpOptions, HttpTransport, MontyWorkers, MountDescription, PackageRules, ReturnMode, Runner,
+    SandboxDescription, SandboxKind, Server, ServerOptions,
 };
 use belljar_sessions::{GuestThreadPool, PoolLimits};
 use clap::{Args, ValueEnum};
@@ -23,6 +23,7 @@ use crate::command_error::CommandError;
 use crate::console::print_line;
 use crate::global_options::GlobalOptions;
 use crate::limits::LimitOptions;
+use crate::monty;
 use crate::mount::{self, Mount};
 use crate::network::NetworkArguments;
 use crate::outcome::fail;
@@ -118,6 +119,16 @@ enum ResultFormat {
 impl ServeArguments {
     /// Creates the server that the options describe, and starts to prepare Python.
     fn server(&self, global: &GlobalOptions, tracker: &BackendTracker) -> Result<Server, CommandError> {
+        Ok(self.server_with_workers(global, tracker, false)?.0)
+    }
+
+    /// Does the same, and creates workers of Monty's protocol if `monty` is set.
+    fn server_with_workers(
+        &self,
+        global: &GlobalOptions,
+        tracker: &BackendTracker,
+        monty: bool,
+    ) -> Result<(Server, Option<MontyWorkers>), CommandError> {
         let mode = match self.return_mode {
             ResultFormat::Xml => ReturnMode::Xml,
             ResultFormat::Json => ReturnMode::Json,
@@ -134,7 +145,7 @@ impl ServeArguments {
             Some(backends) => backends,
             None => self.wasm_backends(&mounts, network.clone(), global, tracker)?,
         };
-        let Backends { runs, sessions, kind, python, installed, warm_up } = backends;
+        let Backends { runs, sessions, kind, python, installed, warm_up, workers } = backends;
         let pool = GuestThreadPool::new(self.pool_limits(), runs.thread_runner()).with_held_hint(HELD_THREADS_HINT);
         let pool = Arc::new(pool);
         for warm_up in warm_up {
@@ -142,6 +153,18 @@ impl ServeArguments {
                 tracing::error!(%error, "failed to prepare Python ahead of time: the first call prepares it");
             }
         }
+        let workers = match (monty, workers) {
+            (false, _) => None,
+            (true, Some(workers)) => {
+                let options = monty::worker_options(workers.runtime, workers.options, self.sessions.dump_key()?);
+                tracker.add(&options.backend);
+                Some(MontyWorkers::new(options, pool.clone()))
+            }
+            (true, None) => {
+                return Err(CommandError::new("--monty: native kernels do not run feeds")
+                    .with_hint("leave out --sandbox native, or --monty"));
+            }
+        };
         let max_answer = usize::try_from(self.max_answer).unwrap_or(usize::MAX);
         let is_native = kind != SandboxKind::Wasm;
         let packages = PackageRules {
@@ -160,10 +183,10 @@ impl ServeArguments {
         let options = ServerOptions { mode, html: self.sessions.html, sandbox, tools };
         let server = Server::new(Runner::new(runs, pool.clone()), options);
         if self.toolset == Toolset::Python {
-            return Ok(server);
+            return Ok((server, workers));
         }
         let sessions = self.sessions.sessions(sessions, folders, is_native, pool, max_answer, tracker)?;
-        Ok(server.with_sessions(sessions, self.toolset == Toolset::Interpreter))
+        Ok((server.with_sessions(sessions, self.toolset == Toolset::Interpreter), workers))
     }
 
     /// Creates the backends of native kernels, if the options select them.
@@ -199,7 +222,7 @@ impl ServeArguments {
         let kind = if native.is_sandboxed { SandboxKind::Native } else { SandboxKind::Unsandboxed };
         let runs = warmed_up(native);
         let sessions = native_sessions.map_or_else(|| runs.clone(), warmed_up);
-        Ok(Some(Backends { runs, sessions, kind, python, installed, warm_up: Vec::new() }))
+        Ok(Some(Backends { runs, sessions, kind, python, installed, warm_up: Vec::new(), workers: None }))
     }
 
     /// Creates the backends of the WebAssembly sandbox, which share one runtime.
@@ -225,6 +248,10 @@ impl ServeArguments {
         let options = BackendOptions { limits, color: false, mounts, network };
         let runs = WasmBackend::with_options(runtime.clone(), options.clone());
         let (limits, color) = (self.sessions.limits(limits, self.limits.max_wait), self.sessions.color());
+        let workers = WorkerSettings {
+            runtime: runtime.clone(),
+            options: BackendOptions { limits, color: false, ..options.clone() },
+        };
         let sessions = WasmBackend::with_options(runtime.clone(), BackendOptions { limits, color, ..options });
         let load_runtime: Box<dyn FnOnce() + Send> = Box::new(move || {
             if let Err(error) = runtime.get(&NoProgress) {
@@ -242,7 +269,7 @@ impl ServeArguments {
         }
         let (runs, sessions) = (Arc::new(runs), Arc::new(sessions));
         let (python, installed) = (global.python_version()?, self.packages.given_names());
-        Ok(Backends { runs, sessions, kind: SandboxKind::Wasm, python, installed, warm_up })
+        Ok(Backends { runs, sessions, kind: SandboxKind::Wasm, python, installed, warm_up, workers: Some(workers) })
     }
 
     fn pool_limits(&self) -> PoolLimits {
@@ -267,6 +294,14 @@ struct Backends {
     installed: Vec<String>,
     /// Work on guest threads that the first calls would otherwise wait for.
     warm_up: Vec<Box<dyn FnOnce() + Send>>,
+    /// The settings of workers of Monty's protocol; not for native kernels.
+    workers: Option<WorkerSettings>,
+}
+
+/// The settings of workers of Monty's protocol.
+struct WorkerSettings {
+    runtime: Arc<RuntimeLoader>,
+    options: BackendOptions,
 }
 
 /// The options of servers over HTTP.
@@ -293,6 +328,9 @@ pub(crate) struct HttpArguments {
     /// Its address is /sessions. The server must have sessions: --toolset interpreter, or all.
     #[arg(long, hide_short_help = true)]
     code_execution: bool,
+    /// Serve Monty's worker protocol over WebSockets on /monty, for pydantic-monty and pydantic-ai's CodeMode.
+    #[arg(long, hide_short_help = true)]
+    monty: bool,
     #[command(flatten)]
     access: AccessOptions,
     #[command(flatten)]
@@ -335,7 +373,8 @@ pub(crate) fn http(global: &GlobalOptions, arguments: &HttpArguments, transport:
             .await
             .map_err(|error| format!("failed to listen on {address}: {error}"))?;
         // Python is prepared only after the server listens, because a server that fails to listen does not need it.
-        let server = arguments.serve.server(global, tracker)?;
+        let (server, workers) = arguments.serve.server_with_workers(global, tracker, arguments.monty)?;
+        let options = HttpOptions { monty: workers, ..options };
         let path = if transport == HttpTransport::Sse { "sse" } else { "mcp" };
         let scheme = if options.tls.is_some() { "https" } else { "http" };
         let address = listener.local_addr().map_err(|error| CommandError::from_error(&error))?;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use belljar_core::kernel::Backend;
 use belljar_core::{Limits, parse_size};
+use belljar_monty::DumpKey;
 use belljar_sessions::{
     AnswerOptions, GuestThreadPool, SessionFolders, SessionOptions as SessionsConfig, Sessions, Store,
 };
@@ -118,6 +119,17 @@ impl SessionOptions {
             .map_err(|error| format!("--data-dir: failed to open {}: {error}", directory.display()))?;
         let key = store.derive_key("placeholders of secrets");
         Ok(Some(key.map_err(|error| CommandError::from_error(&error).context("--data-dir"))?))
+    }
+
+    /// Returns the key that signs sessions of Monty's protocol: one that outlives the server if sessions do.
+    pub(crate) fn dump_key(&self) -> Result<DumpKey, CommandError> {
+        let Some(directory) = &self.data_dir else {
+            return DumpKey::random().map_err(|error| format!("failed to make a key: {error}").into());
+        };
+        let store = Store::open(directory)
+            .map_err(|error| format!("--data-dir: failed to open {}: {error}", directory.display()))?;
+        let key = store.derive_key("sessions of Monty's protocol");
+        Ok(DumpKey::new(key.map_err(|error| CommandError::from_error(&error).context("--data-dir"))?))
     }
 
     /// Returns whether the files of sessions are kept in a directory of this machine.

@@ -301,6 +301,10 @@ impl Backend for WasmBackend {
             .map_err(|error| KernelError::Failed(error.into()))
     }
 
+    fn supports_feeds(&self) -> bool {
+        true
+    }
+
     fn snapshot_files(&self, snapshot: &KernelSnapshot) -> Vec<(String, Vec<u8>)> {
         let delta = SnapshotDelta::from_bytes(&snapshot.data);
         delta.map(|delta| delta.files_under(SESSION_DIRECTORY)).unwrap_or_default()

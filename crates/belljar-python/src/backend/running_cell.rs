@@ -60,7 +60,11 @@ impl WasmKernel {
             return Err(CellResult { execution_count, status, outputs: outputs.take() });
         }
         let installer = self.installer(&observer);
-        let tried = self.install_imports(&installer, cell, &*observer, &outputs);
+        // A feed asks its parent for modules before it installs packages.
+        let tried = match cell.monty {
+            None => self.install_imports(&installer, cell, &*observer, &outputs),
+            Some(_) => Vec::new(),
+        };
         let exchange = cell.exchange.as_ref();
         let is_resumable = exchange.is_none_or(|exchange| exchange.is_resumable);
         let limits = self.backend.session_limits();

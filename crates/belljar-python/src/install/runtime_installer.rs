@@ -48,6 +48,9 @@ pub struct CellPackages {
 #[derive(Deserialize)]
 struct InstallRequest {
     requirements: Vec<String>,
+    /// Modules whose packages are installed, too.
+    #[serde(default)]
+    modules: Vec<String>,
     /// True if packages that satisfy the requirements may be upgraded.
     upgrade: bool,
 }
@@ -133,7 +136,7 @@ impl HostCall for RuntimeInstaller {
         let refused = |reason: &str| CallError::Refused(reason.to_owned());
         let asked: InstallRequest = serde_json::from_str(request.get())
             .map_err(|_| refused("the request of `install` is not a list of requirements"))?;
-        if asked.requirements.len() > MAX_REQUIREMENTS {
+        if asked.requirements.len() + asked.modules.len() > MAX_REQUIREMENTS {
             return Err(CallError::Refused(format!("more than {MAX_REQUIREMENTS} requirements in one call")));
         }
         let requirements = asked.requirements.iter().map(|text| Requirement::parse(text));
@@ -141,13 +144,19 @@ impl HostCall for RuntimeInstaller {
             requirements.collect::<Result<_, _>>().map_err(|error| CallError::Refused(error.with_general_hint()))?;
 
         let before = self.packages();
+        let of_module = |module: &String| self.python.package_of_missing_module(module, &before, &[], &*self.source);
+        let inferred: Vec<_> = asked.modules.iter().filter_map(of_module).collect();
+        if inferred.len() < asked.modules.len() {
+            return Err(refused("no package provides the module"));
+        }
+        let needs = Dependencies { requirements: requirements.clone(), inferred, ..Dependencies::default() };
         let (send, result) = mpsc::channel();
         let task = InstallTask {
             python: self.python.clone(),
             source: self.source.clone(),
             progress: self.progress.clone(),
             before: before.clone(),
-            asked: PackageRequest { requirements: requirements.clone(), ..PackageRequest::default() },
+            asked: PackageRequest::from(&needs),
             imports: Vec::new(),
             upgrade: asked.upgrade,
         };

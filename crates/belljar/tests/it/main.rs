@@ -9,6 +9,7 @@ mod command_line;
 mod hostile;
 mod kernel;
 mod library;
+mod monty;
 mod native_setup;
 mod network;
 mod packages;

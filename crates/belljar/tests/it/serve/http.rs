@@ -36,7 +36,7 @@ impl Listening {
     }
 
     /// Sends one request with these additional headers and returns the status and the rest of the response.
-    pub(super) fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
+    pub(crate) fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
         self.send_bytes(method, path, headers, body.as_bytes())
     }
 

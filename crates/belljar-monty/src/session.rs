@@ -1,0 +1,415 @@
+//! A session: its kernel, its settings, and the feed that runs or is suspended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use belljar_core::kernel::{Backend, CellRequest, Kernel};
+use belljar_core::{
+    CellResult, CellStatus, CellStep, Exchange, ExitReason, HostFunction, LimitKind, NoProgress, Wait, Waker,
+    WakingInterruptHandle,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::value::to_raw_value;
+
+use crate::arena;
+use crate::dump::{self, Dump, DumpKey, SavedState};
+use crate::events::{RunTimes, error_event, exception, resolve, violation};
+use crate::link::Link;
+use crate::observer::FeedObserver;
+use crate::prints::Prints;
+use crate::proto::{Complete, Configure, ErrorEvent, Event, Feed, NamedRef, OsPolicy, Request, ResourceLimits};
+use crate::question;
+use crate::questions::{NextStep, Questions};
+
+/// The longest timer that is waited for although the parent has futures to resolve, which it cannot do meanwhile.
+const SHORT_TIMER: Duration = Duration::from_millis(20);
+
+/// The settings of a session.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct SessionSettings {
+    pub(crate) script_name: String,
+    pub(crate) limits: ResourceLimits,
+    pub(crate) version: u32,
+    print_flush_interval: Option<u32>,
+    os_policy: OsPolicy,
+}
+
+impl From<Configure> for SessionSettings {
+    fn from(configure: Configure) -> Self {
+        Self {
+            script_name: configure.script_name,
+            limits: configure.limits.unwrap_or_default(),
+            version: configure.protocol_version,
+            print_flush_interval: configure.print_flush_interval_ms,
+            os_policy: configure.os_policy.unwrap_or_default(),
+        }
+    }
+}
+
+/// The settings of a session and a feed for the guest.
+#[derive(Serialize)]
+struct GuestFeed<'a> {
+    session: GuestSettings<'a>,
+    number: u32,
+    inputs: &'a [NamedRef],
+    values: Option<&'a crate::proto::Arena>,
+    cwd: &'a str,
+    install: Option<&'a [String]>,
+}
+
+/// The settings of a session for the guest.
+#[derive(Serialize)]
+struct GuestSettings<'a> {
+    script_name: &'a str,
+    max_recursion_depth: Option<u64>,
+    version: u32,
+    policy: &'a OsPolicy,
+}
+
+/// How a feed ended, as the guest writes it.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum FeedEnd {
+    Complete(Complete),
+    Error(ErrorEvent),
+}
+
+/// A session that was configured.
+pub(crate) struct Session {
+    link: Arc<Link>,
+    backend: Arc<dyn Backend>,
+    settings: SessionSettings,
+    prints: Arc<Prints>,
+    /// The first feed starts it.
+    kernel: Option<Box<dyn Kernel>>,
+    /// The number of feeds that have begun.
+    feeds: u32,
+    next_call: u32,
+    times: RunTimes,
+    /// The observer of the feed that is suspended.
+    suspended: Option<Arc<FeedObserver>>,
+}
+
+impl Session {
+    pub(crate) fn new(link: Arc<Link>, backend: Arc<dyn Backend>, settings: SessionSettings) -> Self {
+        let prints = Prints::new(link.sender().clone(), settings.print_flush_interval);
+        let times = RunTimes::default();
+        Self { link, backend, settings, prints, kernel: None, feeds: 0, next_call: 0, times, suspended: None }
+    }
+
+    /// Returns the limits and times that events of this session have.
+    pub(crate) fn stamps(&self) -> (ResourceLimits, RunTimes) {
+        (self.settings.limits, self.suspended.as_ref().map_or(self.times, |observer| observer.times()))
+    }
+
+    /// Sends the output so far.
+    pub(crate) fn flush(&self) {
+        self.prints.flush();
+    }
+
+    /// Returns whether a feed has run or the session was restored.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.feeds > 0 || self.kernel.is_some()
+    }
+
+    /// Returns whether a feed is suspended.
+    pub(crate) fn is_suspended(&self) -> bool {
+        self.suspended.is_some()
+    }
+
+    /// Runs a feed until its turn ends.
+    pub(crate) fn feed(&mut self, feed: &Feed) -> TurnEnd {
+        if let Err(reason) = arena::check(feed.values.as_ref(), feed.inputs.iter().map(|input| input.value)) {
+            return TurnEnd::Event(violation(&reason));
+        }
+        self.run(&feed.code, &feed.inputs, feed.values.as_ref(), &feed.cwd, None)
+    }
+
+    /// Installs packages.
+    pub(crate) fn install(&mut self, requirements: &[String]) -> TurnEnd {
+        match self.run("", &[], None, "", Some(requirements)) {
+            TurnEnd::Event(Event::Complete(_)) => TurnEnd::Event(Event::Ok(crate::proto::Unit {})),
+            other => other,
+        }
+    }
+
+    fn run(
+        &mut self,
+        code: &str,
+        inputs: &[NamedRef],
+        values: Option<&crate::proto::Arena>,
+        cwd: &str,
+        install: Option<&[String]>,
+    ) -> TurnEnd {
+        let settings = &self.settings;
+        let session = GuestSettings {
+            script_name: &settings.script_name,
+            max_recursion_depth: settings.limits.max_recursion_depth,
+            version: settings.version,
+            policy: &settings.os_policy,
+        };
+        let feed = GuestFeed { session, number: self.feeds, inputs, values, cwd, install };
+        let monty = match to_raw_value(&feed) {
+            Ok(monty) => monty,
+            Err(error) => return TurnEnd::Event(violation(&format!("failed to pass the feed to the code: {error}"))),
+        };
+        let function =
+            HostFunction { name: "monty".into(), blocking: true, doc: None, parameters: Vec::new(), returns: None };
+        let cell = CellRequest {
+            code: code.into(),
+            timeout: settings.limits.max_feed_duration_micros.map(Duration::from_micros),
+            exchange: Some(Exchange { functions: vec![function], is_resumable: true, ..Exchange::default() }),
+            monty: Some(monty),
+            ..CellRequest::default()
+        };
+        if let Err(reason) = self.start() {
+            return TurnEnd::Event(error_event(exception("RuntimeError", reason)));
+        }
+        // An installation has no number, so that those of feeds are what the parent counts.
+        self.feeds += u32::from(install.is_none());
+        self.times.feed = 0;
+        let observer = Arc::new(self.observer(Questions::numbered_from(self.next_call)));
+        let waker = self.waker();
+        let step = self.step(&observer, |kernel, observer| kernel.begin(&cell, observer, waker));
+        self.drive(observer, step)
+    }
+
+    fn observer(&self, questions: Questions) -> FeedObserver {
+        let (limits, version) = (self.settings.limits, self.settings.version);
+        FeedObserver::new(self.link.clone(), self.prints.clone(), limits, version, self.times, questions)
+    }
+
+    fn waker(&self) -> Waker {
+        let shared = self.link.shared.clone();
+        Waker::new(move || shared.wake())
+    }
+
+    /// Starts the kernel.
+    fn start(&mut self) -> Result<(), String> {
+        if self.kernel.is_none() {
+            let kernel = self.backend.start(None, &NoProgress);
+            self.kernel = Some(kernel.map_err(|error| format!("failed to start Python: {error}"))?);
+        }
+        Ok(())
+    }
+
+    /// Runs a step of the code.
+    fn step(
+        &mut self,
+        observer: &Arc<FeedObserver>,
+        act: impl FnOnce(&mut dyn Kernel, Arc<FeedObserver>) -> CellStep,
+    ) -> Option<CellStep> {
+        let waker = self.waker();
+        let kernel = self.kernel.as_deref_mut()?;
+        let handle = Arc::new(WakingInterruptHandle { inner: kernel.interrupt_handle(), waker });
+        Some(observer.run(handle, || act(kernel, observer.clone())))
+    }
+
+    /// Continues the code until its turn ends.
+    fn drive(&mut self, observer: Arc<FeedObserver>, mut step: Option<CellStep>) -> TurnEnd {
+        loop {
+            let wait = match step {
+                Some(CellStep::Waiting(wait)) => wait,
+                Some(CellStep::Completed(result)) => return self.finish(&observer, result),
+                Some(CellStep::Failed(error)) => return self.lost(&observer, &error.to_string()),
+                Some(CellStep::Suspended) | None => return self.lost(&observer, "it was suspended"),
+            };
+            if self.link.shared.is_closed() {
+                return TurnEnd::Closed;
+            }
+            let next = observer.questions().next_step();
+            match next {
+                NextStep::Ask(event) => {
+                    self.suspended = Some(observer);
+                    return TurnEnd::Event(event);
+                }
+                NextStep::Continue => observer.send_answers(),
+                NextStep::Resolve(pending) if wait.timer.is_none_or(|timer| timer > SHORT_TIMER) => {
+                    self.suspended = Some(observer);
+                    return TurnEnd::Event(resolve(pending));
+                }
+                NextStep::Resolve(_) | NextStep::Wait => self.wait(wait),
+            }
+            step = self.step(&observer, |kernel, _| kernel.resume());
+        }
+    }
+
+    /// Waits for the timer of the code, or until it is woken.
+    fn wait(&self, wait: Wait) {
+        self.link.shared.wait(wait.timer);
+    }
+
+    fn finish(&mut self, observer: &Arc<FeedObserver>, result: CellResult) -> TurnEnd {
+        self.end_feed(observer);
+        let event = match result.status {
+            CellStatus::Ok => {
+                let end = observer.take_value().and_then(|value| serde_json::from_str(value.json.get()).ok());
+                match end {
+                    Some(FeedEnd::Complete(complete)) => Event::Complete(complete),
+                    Some(FeedEnd::Error(error)) => Event::Error(error),
+                    None => violation("the feed ended without a result: the code has changed what Python itself needs"),
+                }
+            }
+            CellStatus::TimedOut { after, .. } => error_event(self.time_limit(observer, after)),
+            CellStatus::Error(error) => error_event(exception(&error.name, error.message)),
+            CellStatus::KernelDied(reason) => {
+                let event = self.died(observer, &reason);
+                return self.restart(observer, event);
+            }
+        };
+        TurnEnd::of(observer, event)
+    }
+
+    fn time_limit(&self, observer: &FeedObserver, limit: Duration) -> crate::proto::RaisedException {
+        let spent = Duration::from_micros(observer.times().feed);
+        exception("TimeoutError", format!("feed time limit exceeded: {spent:?} > {limit:?}"))
+    }
+
+    fn died(&self, observer: &FeedObserver, reason: &ExitReason) -> Event {
+        let limit = self.settings.limits.max_feed_duration_micros.map(Duration::from_micros);
+        let lost = "the interpreter was ended, and the session's variables are lost";
+        match (reason, limit) {
+            (ExitReason::Limit(LimitKind::WallTime | LimitKind::WaitTime), Some(limit)) => {
+                let mut error = self.time_limit(observer, limit);
+                error.message = error.message.map(|message| format!("{message} ({lost})"));
+                error_event(error)
+            }
+            _ => {
+                let error = reason.to_cell_error(self.backend.limits());
+                error_event(exception(&error.name, format!("{} ({lost})", error.message)))
+            }
+        }
+    }
+
+    /// Ends a feed whose interpreter cannot be continued.
+    fn lost(&mut self, observer: &Arc<FeedObserver>, reason: &str) -> TurnEnd {
+        self.end_feed(observer);
+        self.restart(observer, violation(&format!("the code cannot be continued: {reason}")))
+    }
+
+    /// Replaces an interpreter that has ended.
+    fn restart(&mut self, observer: &Arc<FeedObserver>, event: Event) -> TurnEnd {
+        if self.link.shared.is_closed() {
+            return TurnEnd::Closed;
+        }
+        if let Some(kernel) = &mut self.kernel
+            && let Err(error) = kernel.restart()
+        {
+            tracing::warn!(%error, "failed to restart the interpreter of a session");
+            self.kernel = None;
+        }
+        TurnEnd::of(observer, event)
+    }
+
+    fn end_feed(&mut self, observer: &FeedObserver) {
+        self.times = observer.times();
+        self.next_call = observer.questions().next_call();
+        self.suspended = None;
+    }
+
+    /// Continues the feed that is suspended with the answer in a request.
+    pub(crate) fn resume(&mut self, request: Request) -> TurnEnd {
+        let Some(observer) = self.suspended.clone() else {
+            return TurnEnd::Event(violation("no feed is suspended"));
+        };
+        let (pending, futures) = (observer.questions().pending(), observer.questions().pending_futures());
+        let answered = match (pending, request) {
+            (_, Request::AbortFeed(abort)) => match abort.exception {
+                Some(exception) => {
+                    observer.abort(&exception);
+                    Ok(())
+                }
+                None => Err("AbortFeed has no exception".into()),
+            },
+            (Some(pending), request) => {
+                question::answer(pending, request).map(|answer| observer.questions().add_answer(answer))
+            }
+            (None, Request::ResumeFutures(results)) => {
+                question::future_results(results, &futures).map(|answers| observer.questions().add_results(answers))
+            }
+            (None, _) => Err("the feed waits for results of futures".into()),
+        };
+        if let Err(reason) = answered {
+            return TurnEnd::Event(violation(&reason));
+        }
+        self.suspended = None;
+        if let Some(kernel) = &mut self.kernel {
+            kernel.exclude_wait();
+        }
+        // The code has not gone on: it still waits, and may have to ask more before it does.
+        let wait = Wait { timer: None, for_host: true };
+        self.drive(observer, Some(CellStep::Waiting(wait)))
+    }
+
+    /// Returns the session as bytes.
+    pub(crate) fn dump(&mut self, key: &DumpKey) -> Result<Vec<u8>, String> {
+        let snapshot = match &mut self.kernel {
+            Some(kernel) => Some(kernel.snapshot().map_err(|error| format!("failed to save the session: {error}"))?),
+            None => None,
+        };
+        let questions = self.suspended.as_ref().map(|observer| observer.save()).transpose();
+        let questions = questions.map_err(|error| error.to_string())?;
+        let (_, times) = self.stamps();
+        let state = SavedState {
+            settings: self.settings.clone(),
+            feeds: self.feeds,
+            next_call: self.next_call,
+            times,
+            questions: None,
+        };
+        let mut state = serde_json::to_value(state).map_err(|error| error.to_string())?;
+        if let (Some(fields), Some(questions)) = (state.as_object_mut(), questions) {
+            fields.insert("questions".into(), questions);
+        }
+        dump::to_bytes(key, state, snapshot.as_ref())
+    }
+
+    /// Creates a session that continues from a dump. Returns it with the event that asks again what its parent has to
+    /// answer.
+    ///
+    /// # Errors
+    /// Returns the reason why the session cannot be restored.
+    pub(crate) fn restore(
+        link: Arc<Link>,
+        backend: Arc<dyn Backend>,
+        Dump { state, snapshot }: Dump,
+    ) -> Result<(Self, Option<Event>), String> {
+        let SavedState { settings, feeds, next_call, times, questions } = state;
+        let mut session = Self::new(link, backend, settings);
+        (session.feeds, session.next_call, session.times) = (feeds, next_call, times);
+        let failed = |error: belljar_core::kernel::KernelError| format!("failed to restore the session: {error}");
+        if let Some(snapshot) = &snapshot {
+            let kernel = session.backend.restore(snapshot, None, None, &NoProgress).map_err(failed)?;
+            session.kernel = Some(kernel);
+        }
+        let Some(questions) = questions else { return Ok((session, None)) };
+        let observer = Arc::new(session.observer(questions));
+        let waker = session.waker();
+        let Some(kernel) = &mut session.kernel else { return Err("a suspended session has no memory".into()) };
+        observer.attach(kernel.reattach(observer.clone(), waker).map_err(failed)?);
+        let event = observer.questions().pending_event().ok_or("a suspended session waits for nothing")?;
+        session.suspended = Some(observer);
+        Ok((session, Some(event)))
+    }
+
+    /// Returns the name of the session's script.
+    pub(crate) fn script_name(&self) -> &str {
+        &self.settings.script_name
+    }
+}
+
+/// The end of a turn.
+pub(crate) enum TurnEnd {
+    /// The event for the parent.
+    Event(Event),
+    /// The parent has sent this request while the code waited on the stack, which has ended the feed.
+    Interrupted(Request),
+    /// The parent is gone.
+    Closed,
+}
+
+impl TurnEnd {
+    fn of(observer: &FeedObserver, event: Event) -> Self {
+        observer.take_interrupting().map_or(Self::Event(event), Self::Interrupted)
+    }
+}

@@ -1,0 +1,226 @@
+//! Monty's worker protocol on `/monty`: a WebSocket for each session, whose binary messages are requests and events.
+//!
+//! A session has no thread of its own: requests run as jobs of a pool. Code that calls its parent without `await` holds
+//! its thread until the answer arrives.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, any};
+use belljar_monty::{Link, ParentEnd, Worker, WorkerOptions};
+use belljar_sessions::GuestThreadPool;
+use futures::{SinkExt as _, StreamExt as _};
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use crate::guard::Principal;
+
+/// The maximum length of a message to a client, in bytes.
+const MAX_EVENT: usize = 256 << 20;
+/// The interval of the messages that keep an idle connection alive.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+
+/// The workers of `/monty`. Cheap to clone.
+#[derive(Clone)]
+pub struct MontyWorkers(Arc<Shared>);
+
+struct Shared {
+    options: WorkerOptions,
+    pool: Arc<GuestThreadPool>,
+    /// The number of requests that are being handled.
+    turns: AtomicUsize,
+}
+
+impl fmt::Debug for MontyWorkers {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("MontyWorkers").finish_non_exhaustive()
+    }
+}
+
+impl MontyWorkers {
+    /// Creates workers whose code runs on the threads of `pool`.
+    pub fn new(options: WorkerOptions, pool: Arc<GuestThreadPool>) -> Self {
+        Self(Arc::new(Shared { options, pool, turns: AtomicUsize::new(0) }))
+    }
+
+    /// Returns the number of requests that are being handled. A shutdown waits for them.
+    pub(crate) fn turns(&self) -> usize {
+        self.0.turns.load(Ordering::Relaxed)
+    }
+}
+
+/// The state of the route.
+#[derive(Clone)]
+struct Route {
+    workers: MontyWorkers,
+    /// The connections that may be opened.
+    connections: Arc<Semaphore>,
+    max_message: usize,
+    draining: CancellationToken,
+    ending: CancellationToken,
+}
+
+/// Returns the route. Requests that arrive once `draining` is cancelled are answered with the state of their session,
+/// and connections end when `ending` is cancelled.
+pub(crate) fn route<S: Clone + Send + Sync + 'static>(
+    workers: MontyWorkers,
+    max_connections: usize,
+    max_message: usize,
+    draining: CancellationToken,
+    ending: CancellationToken,
+) -> MethodRouter<S> {
+    let connections = Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS)));
+    any(upgrade).with_state(Route { workers, connections, max_message, draining, ending })
+}
+
+async fn upgrade(
+    State(route): State<Route>,
+    principal: Option<Extension<Principal>>,
+    upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
+) -> Response {
+    let upgrade = match upgrade {
+        Ok(upgrade) => upgrade,
+        Err(rejection) => return rejection.into_response(),
+    };
+    let Ok(permit) = route.connections.clone().try_acquire_owned() else {
+        return (StatusCode::SERVICE_UNAVAILABLE, "too many sessions are open; try again later").into_response();
+    };
+    let upgrade = upgrade.max_message_size(route.max_message).max_frame_size(route.max_message);
+    upgrade.on_upgrade(async move |socket| {
+        serve(socket, &route, principal.map(|Extension(principal)| principal)).await;
+        drop(permit);
+    })
+}
+
+/// A session, between its requests.
+struct Session {
+    workers: MontyWorkers,
+    /// `None` while a job has it, and after it has ended.
+    worker: Mutex<Option<Worker>>,
+    state: Mutex<Progress>,
+    ended: CancellationToken,
+}
+
+/// The progress of a session.
+#[derive(Default)]
+struct Progress {
+    is_running: bool,
+    is_suspended: bool,
+}
+
+async fn serve(socket: WebSocket, route: &Route, principal: Option<Principal>) {
+    let (mut sink, mut messages) = socket.split();
+    let (events, mut waiting) = mpsc::unbounded_channel::<Vec<u8>>();
+    let (link, parent) = Link::new(move |event| event.len() <= MAX_EVENT && events.send(event).is_ok());
+    let mut options = route.workers.0.options.clone();
+    if let Some(Principal(owner)) = principal {
+        options.dump_key = options.dump_key.for_owner(&owner);
+    }
+    let ended = CancellationToken::new();
+    let session = Arc::new(Session {
+        workers: route.workers.clone(),
+        worker: Mutex::new(Some(Worker::new(options, link))),
+        state: Mutex::default(),
+        ended: ended.clone(),
+    });
+    let mut ping = tokio::time::interval(PING_INTERVAL);
+    ping.reset();
+    let mut is_draining = false;
+    loop {
+        tokio::select! {
+            event = waiting.recv() => {
+                let Some(event) = event else { break };
+                if sink.send(Message::Binary(event.into())).await.is_err() {
+                    break;
+                }
+            }
+            message = messages.next() => match message {
+                Some(Ok(Message::Binary(request))) => {
+                    if !parent.send(request.into()) {
+                        break;
+                    }
+                    session.clone().schedule(&parent);
+                }
+                Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
+                // Texts are not part of the protocol.
+                Some(Ok(Message::Text(_) | Message::Close(_)) | Err(_)) | None => break,
+            },
+            _ = ping.tick() => {
+                if sink.send(Message::Ping(Vec::new().into())).await.is_err() {
+                    break;
+                }
+            }
+            () = route.draining.cancelled(), if !is_draining => {
+                is_draining = true;
+                parent.drain();
+            }
+            () = route.ending.cancelled() => break,
+            () = ended.cancelled() => {
+                while let Ok(event) = waiting.try_recv() {
+                    if sink.send(Message::Binary(event.into())).await.is_err() {
+                        break;
+                    }
+                }
+                break;
+            }
+        }
+    }
+    parent.close();
+    // Ignore errors: the client may be gone.
+    let _ = sink.send(Message::Close(None)).await;
+    drop(session);
+}
+
+impl Session {
+    /// Has a job handle the requests that have arrived, unless one does already.
+    fn schedule(self: Arc<Self>, parent: &ParentEnd) {
+        let is_suspended = {
+            let mut state = self.state.lock();
+            if std::mem::replace(&mut state.is_running, true) {
+                return;
+            }
+            state.is_suspended
+        };
+        self.workers.0.turns.fetch_add(1, Ordering::Relaxed);
+        let (session, pool) = (self.clone(), self.workers.0.pool.clone());
+        if is_suspended {
+            // It was admitted before.
+            pool.resume(move |_permit| session.run());
+        } else if let Err(error) = pool.submit(move |_permit| session.run()) {
+            self.workers.0.turns.fetch_sub(1, Ordering::Relaxed);
+            tracing::warn!(%error, "a Monty session ended, since the server is busy");
+            self.ended.cancel();
+            parent.close();
+        }
+    }
+
+    fn run(&self) {
+        loop {
+            let Some(mut worker) = self.worker.lock().take() else { break };
+            let goes_on = worker.serve_arrived();
+            if !goes_on {
+                self.ended.cancel();
+                break;
+            }
+            let is_suspended = worker.is_suspended();
+            *self.worker.lock() = Some(worker);
+            let mut state = self.state.lock();
+            state.is_suspended = is_suspended;
+            // A request that arrives from here on finds that no job runs.
+            let has_more = self.worker.lock().as_ref().is_some_and(Worker::has_arrived);
+            if !has_more {
+                state.is_running = false;
+                break;
+            }
+        }
+        self.workers.0.turns.fetch_sub(1, Ordering::Relaxed);
+    }
+}

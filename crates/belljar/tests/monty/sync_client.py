@@ -1,0 +1,216 @@
+"""Runs feeds with pydantic-monty's synchronous client on the worker whose path is the first argument."""
+
+import datetime
+import decimal
+import math
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic_monty import (
+    NOT_HANDLED,
+    ClassInstance,
+    CollectStreams,
+    ExternalModule,
+    FunctionSnapshot,
+    Monty,
+    MontyComplete,
+    MontyRuntimeError,
+    MontySession,
+    MontySyntaxError,
+    MountDir,
+    NameLookupSnapshot,
+)
+
+
+def raised(session: MontySession, code: str, **options: Any) -> MontyRuntimeError:
+    try:
+        value = session.feed_run(code, **options)
+    except MontyRuntimeError as error:
+        return error
+    raise AssertionError(f"{code!r} returned {value!r}")
+
+
+def check_values(session: MontySession) -> None:
+    zone = datetime.timezone(datetime.timedelta(hours=2), "CEST")
+    values = [
+        None, ..., True, 0, -1, 2**63 - 1, -(2**63), 2**200, -(2**64), 0.5, -0.0, math.inf, "a", "ä\n", b"\0\xff",
+        [1, [2]], (1, (2,)), {"a": 1, (1, 2): None}, {1, 2}, frozenset({3}), 1 + 2j, complex(-0.0, math.inf),
+        datetime.date(2026, 11, 23), datetime.time(1, 2, 3, 4), datetime.datetime(2026, 1, 2, 3, 4, 5, 6),
+        datetime.datetime(2026, 1, 2, tzinfo=zone), datetime.timedelta(days=-1, seconds=5), zone,
+        decimal.Decimal("1.20"), int, ValueError, [],
+    ]  # fmt: skip
+    for value in values:
+        found = session.feed_run("given", inputs={"given": value})
+        assert (type(found), found) == (type(value), value), (found, value)
+    assert math.isnan(session.feed_run("float('nan')"))
+    assert repr(session.feed_run("ValueError('x')")) == "ValueError('x')"
+    assert session.feed_run("x = [1]\nx.append(x)\nx") == [1, "[...]"]
+    shared = session.feed_run("a = []\n[a, a]")
+    assert shared[0] is shared[1], "a shared object is one object"
+    both = [0]
+    assert session.feed_run("a is b", inputs={"a": both, "b": both}) is True
+    point = session.feed_run("from collections import namedtuple\nnamedtuple('P', 'x y')(1, 2)")
+    assert (point.x, point.y) == (1, 2)
+    assert str(session.feed_run("from pathlib import Path\nPath('/a/b')")) == "/a/b"
+    # What Monty's own interpreter does not have.
+    assert session.feed_run("import statistics\nstatistics.fmean([1, 2])") == 1.5
+
+
+def check_feeds(session: MontySession) -> None:
+    assert session.feed_run("1 + 1") == 2
+    assert session.feed_run("x = 5") is None
+    assert session.feed_run("x;") == 5
+    assert session.feed_run("def f(n):\n    return n if n < 2 else f(n - 1) + f(n - 2)\nf(10)") == 55
+    assert session.feed_run("__name__") == "__main__"
+    assert session.feed_run("import asyncio\nasync def g():\n    await asyncio.sleep(0)\n    return 7\nawait g()") == 7
+    streams = CollectStreams()
+    session.feed_run("import sys\nprint('a'); print('b', file=sys.stderr); print('c', end='')", print_callback=streams)
+    assert streams.output == [("stdout", "a\n"), ("stderr", "b\n"), ("stdout", "c")], streams.output
+
+
+def check_errors(session: MontySession) -> None:
+    error = raised(session, "def f():\n    return 1/0\n\nf()")
+    assert isinstance(error.exception(), ZeroDivisionError) and str(error.exception()) == "division by zero"
+    outer, inner = (frame.dict() for frame in error.traceback())
+    assert (outer["line"], outer["column"], outer["end_column"], outer["function_name"]) == (4, 1, 4, "<module>"), outer
+    assert (inner["line"], inner["column"], inner["end_column"], inner["function_name"]) == (2, 12, 15, "f"), inner
+    assert inner["source_line"] == "    return 1/0" and inner["filename"].startswith("<python-input-")
+    try:
+        session.feed_run("x = = 1")
+    except MontySyntaxError as syntax_error:
+        assert syntax_error.traceback()[0].line == 1
+    else:
+        raise AssertionError("no syntax error")
+    assert str(raised(session, "undefined").exception()) == "name 'undefined' is not defined"
+    assert isinstance(raised(session, "undefined(1)").exception(), NameError)
+    assert isinstance(raised(session, "raise KeyError('a')").exception(), KeyError)
+    assert isinstance(raised(session, "import json\njson.loads('{')").exception(), ValueError)
+    assert isinstance(raised(session, "def r(): r()\nr()").exception(), RecursionError)
+    assert session.feed_run("x") == 5, "the session survives errors"
+
+
+def check_functions(session: MontySession) -> None:
+    calls = []
+
+    def add(*args: int, **kwargs: int) -> int:
+        calls.append((args, kwargs))
+        return sum(args) + sum(kwargs.values())
+
+    def fail(text: str) -> None:
+        raise LookupError(text)
+
+    lookup = {"add": add, "fail": fail, "limit": 41}
+    assert session.feed_run("add(1, 2, z=3) + add()", external_lookup=lookup) == 6
+    assert calls == [((1, 2), {"z": 3}), ((), {})]
+    assert session.feed_run("limit + 1", external_lookup=lookup) == 42
+    in_function = "def f(x):\n    return add(x, 1)\n[f(i) for i in range(3)] + list(map(add, [1]))"
+    assert session.feed_run(in_function, external_lookup=lookup) == [1, 2, 3, 1]
+    caught = "try:\n    fail('no')\nexcept LookupError as error:\n    text = repr(error)\ntext"
+    assert session.feed_run(caught, external_lookup=lookup) == "LookupError('no')"
+    assert isinstance(raised(session, "fail('no')", external_lookup=lookup).exception(), LookupError)
+    assert isinstance(raised(session, "add(1)", external_lookup={}).exception(), NameError)
+
+
+def check_snapshots(session: MontySession) -> None:
+    step = session.feed_start("n = first\ny = fetch('a')\n(n, y)")
+    assert isinstance(step, NameLookupSnapshot) and step.variable_name == "first"
+    step = step.resume(value=1)
+    assert isinstance(step, FunctionSnapshot) and (step.function_name, step.args) == ("fetch", ("a",))
+    step = step.resume({"return_value": "b"})
+    assert isinstance(step, MontyComplete) and step.output == (1, "b")
+
+
+def check_files(session: MontySession) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory, "a.txt").write_text("one\ntwo\n")
+        mount = MountDir(host_path=directory, virtual_path="/data", mode="read-write")
+        code = """
+import os
+from pathlib import Path
+text = open('/data/a.txt').read()
+with open('/data/b.txt', 'w') as file:
+    file.write(text.upper())
+with open('/data/b.txt', 'a') as file:
+    file.write('three')
+Path('/data/sub').mkdir()
+Path('/data/sub/c.bin').write_bytes(bytes(3))
+os.rename('/data/a.txt', '/data/d.txt')
+found = sorted(p.name for p in Path('/data').iterdir())
+walked = sorted(os.path.join(where, name) for where, _, names in os.walk('/data') for name in names)
+try:
+    open('/data/none')
+except FileNotFoundError as error:
+    missing = error.errno
+[text, found, walked, missing, os.path.getsize('/data/sub/c.bin'), os.getcwd(), Path('b.txt').exists()]
+"""
+        text, found, walked, missing, size, cwd, exists = session.feed_run(code, mount=mount)
+        assert text == "one\ntwo\n" and found == ["b.txt", "d.txt", "sub"] and missing == 2 and size == 3
+        assert walked == ["/data/b.txt", "/data/d.txt", "/data/sub/c.bin"] and (cwd, exists) == ("/data", True)
+        assert Path(directory, "b.txt").read_text() == "ONE\nTWO\nthree"
+        table = "import csv\n[row for row in csv.reader(open('/data/b.txt'))]"
+        assert session.feed_run(table, mount=mount) == [["ONE"], ["TWO"], ["three"]]
+        locked = MountDir(host_path=directory, virtual_path="/data", mode="read-only")
+        assert isinstance(raised(session, "open('/data/x', 'w')", mount=locked).exception(), PermissionError)
+    # The session's own files need no parent.
+    assert session.feed_run("open('/tmp/own', 'w').write('x')\nopen('/tmp/own').read()") == "x"
+
+
+def check_environment(session: MontySession) -> None:
+    def answer(*, name: str, args: tuple[Any, ...], **_: Any) -> Any:
+        if name == "os.getenv":
+            return {"HOME": "/users/me"}.get(args[0], args[1] if len(args) > 1 else None)
+        if name == "os.environ":
+            return {"HOME": "/users/me"}
+        return NOT_HANDLED
+
+    code = "import os\n[os.getenv('HOME'), os.getenv('NONE', 3), os.environ['HOME'], 'NONE' in os.environ]"
+    assert session.feed_run(code, os=answer) == ["/users/me", 3, "/users/me", False]
+    assert session.feed_run("import time\nbefore = time.time()\ntime.sleep(0.01)\ntime.time() > before") is True
+
+
+@dataclass
+class Point:
+    x: int
+
+    def double(self) -> int:
+        return self.x * 2
+
+
+def check_objects(session: MontySession) -> None:
+    point = ClassInstance(Point(3), eager_attrs={"x"}, allowed_methods={"double"})
+    assert session.feed_run("[p.x, p.double()]", inputs={"p": point}) == [3, 6]
+    assert isinstance(raised(session, "p.missing", inputs={"p": point}).exception(), AttributeError)
+    made = session.feed_run("class Own:\n    def __init__(self):\n        self.a = [1]\nown = Own()\nown")
+    assert (made.name, made.attributes) == ("Own", {"a": [1]})
+    assert session.feed_run("given is own", inputs={"given": made}) is True
+
+
+def main() -> None:
+    with Monty(binary_path=sys.argv[1], max_processes=1) as pool:
+        with pool.checkout() as session:
+            check_feeds(session)
+            for check in (check_values, check_functions, check_snapshots, check_files, check_environment):
+                check(session)
+            session.feed_run("x = 5")
+            check_errors(session)
+            check_objects(session)
+        with pool.checkout() as session:
+            assert isinstance(raised(session, "x").exception(), NameError), "a worker is reset"
+        with pool.checkout(limits={"max_feed_duration_secs": 0.3}) as session:
+            session.feed_run("kept = 1")
+            assert isinstance(raised(session, "while True: pass").exception(), TimeoutError)
+            assert session.feed_run("kept") == 1
+        with pool.checkout(limits={"max_memory": 50_000_000}) as session:
+            assert isinstance(raised(session, "x = 'a' * 400_000_000").exception(), MemoryError)
+            assert session.feed_run("1") == 1
+        module = ExternalModule({"answer": lambda: 42, "limit": 7})
+        with pool.checkout(external_modules={"tools_of_host": module}) as session:
+            code = "import tools_of_host\nfrom tools_of_host import limit\n[tools_of_host.answer(), limit]"
+            assert session.feed_run(code) == [42, 7]
+            assert isinstance(raised(session, "import none_such_module").exception(), ModuleNotFoundError)
+
+
+main()
