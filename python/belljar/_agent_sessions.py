@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -11,48 +10,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ._asyncio import AsyncSandbox, AsyncSession
-from ._base import BaseSandbox, BaseSession
-from ._errors import ArgumentError, ArgumentTypeError, SandboxError, UnsupportedError
-from ._jobs import native_call, wait
+from ._errors import ArgumentError, SandboxError
+from ._integration_sandbox import choose_any, options_with_tools, refuse_pauses, session_view
 from ._sandbox import Sandbox, Session
-from ._tools import collect
 
 if TYPE_CHECKING:
+    from ._base import BaseSession
+    from ._integration_sandbox import AnySandbox
     from ._options import Options
     from ._run import Run
     from ._tools import Tool
-
-    AnySandbox = BaseSandbox[Any]
-
-
-def sandbox_of(sandbox: object, options: dict[str, Any]) -> tuple[AnySandbox, bool]:
-    """Returns the sandbox of the caller, or one with these options, and whether it is new."""
-    if sandbox is None:
-        return Sandbox(**options), True
-    if not isinstance(sandbox, BaseSandbox):
-        raise ArgumentTypeError(f"sandbox: a Sandbox or AsyncSandbox is needed, not {type(sandbox).__name__}")
-    if options:
-        raise ArgumentError(f"{next(iter(options))}: a sandbox that is passed has its own options")
-    return sandbox, False
-
-
-def with_tools(options: Options, tools: Iterable[Tool | Callable[..., Any]]) -> Options:
-    """Returns options with further functions that code can call, for the same runtime."""
-    added, servers = collect(tools)
-    if servers:
-        raise ArgumentError("tools: pass MCP servers to the Sandbox")
-    if not added:
-        return options
-    if options.remote_runtime is not None:
-        raise UnsupportedError(
-            "tools: a server cannot call functions of this process; its option --servers names MCP servers with tools"
-        )
-    for name in added:
-        if name in options.tools:
-            raise ArgumentError(f"tools: two functions have the name {name!r}")
-    changed = copy.copy(options)
-    changed.tools = {**options.tools, **added}
-    return changed
 
 
 class AgentSession:
@@ -65,18 +32,14 @@ class AgentSession:
 
     def set_options(self, options: Options) -> None:
         """Replaces the options of further calls."""
-        native = self._owned._native
-        self.sync = Session(Sandbox._with_options(options), native)
+        self.sync = session_view(self._owned, Sandbox._with_options(options), Session)
         """The session for sync callers."""
-        self.asynchronous = AsyncSession(AsyncSandbox._with_options(options), native)
+        self.asynchronous = session_view(self._owned, AsyncSandbox._with_options(options), AsyncSession)
         """The session for async callers."""
-        modules = self._owned._modules
-        self.sync._modules = self.asynchronous._modules = modules
 
     def close(self) -> None:
         """Ends the session."""
-        self._owned._remove()
-        wait(native_call(self._owned._native.close, None))
+        self._owned._close()
 
     async def aclose(self) -> None:
         """Ends the session."""
@@ -97,8 +60,10 @@ class AgentSessions:
         """Creates sessions of a sandbox of the caller, or of a new one with these options."""
         if max_sessions < 1:
             raise ArgumentError(f"max_sessions: {max_sessions!r} is not a positive number")
-        self.sandbox, self._is_own = sandbox_of(sandbox, options)
-        self.options = with_tools(self.sandbox._options, tools)
+        self.sandbox = choose_any(sandbox, options)
+        self._is_own = sandbox is None
+        self.options = options_with_tools(self.sandbox._options, tools)
+        refuse_pauses(self.options)
         self._max = max_sessions
         self._lock = threading.Lock()
         self._sessions: OrderedDict[Hashable, tuple[AgentSession, list[None]]] = OrderedDict()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from . import _native
 from ._errors import ArgumentTypeError, SandboxError, UnsupportedError, from_native
+from ._jobs import native_call, wait
 from ._options import Options, narrowing_policy, request
 from ._run import Run
 
@@ -200,6 +201,11 @@ class BaseSession:
         from . import _paused
 
         return _paused.load(self._sandbox, native, native.describe())
+
+    def _close(self) -> None:
+        """Ends the session, sync or async, and waits for that."""
+        self._remove()
+        wait(native_call(self._native.close, None))
 
     def _remove(self) -> None:
         if self in self._sandbox._sessions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,18 +24,7 @@ def shorten(text: str, limit: int) -> str:
     if omitted <= 0:
         return text
     head = (limit + 1) // 2
-    return f"{text[:head]}\n[{omitted:,} characters omitted]\n{text[head + omitted :]}"
-
-
-def why_not_code(code: object) -> str | None:
-    """Returns the reason why a value that a model has written cannot be run, or None."""
-    if not isinstance(code, str):
-        return f"the code is not a text but {type(code).__name__}"
-    try:
-        code.encode()
-    except UnicodeEncodeError as error:
-        return f"the code contains a character that is not valid Unicode: {code[error.start]!a}"
-    return None
+    return f"{text[:head]}\n[… {omitted} characters are left out]\n{text[head + omitted :]}"
 
 
 def error_text(run: Run) -> str:
@@ -51,18 +41,42 @@ def error_text(run: Run) -> str:
     return "\n".join(part.rstrip() for part in parts if part)
 
 
-def run_text(run: Run, limit: int = MAX_TEXT) -> str:
-    """Returns what a run has written, its value as IPython shows it, and its error."""
-    value = run.text if run.ok else None
-    parts = [run.output.rstrip(), value and value.rstrip(), error_text(run)]
-    shown, hidden = len(images(run)), len(run.images)
-    if hidden > shown:
-        parts.append(f"[{hidden - shown} images are not shown: too many, too large, or neither PNG nor JPEG]")
-    text = "\n".join(part for part in parts if part)
-    return shorten(text, limit) or ("(an image)" if shown else "(no output)")
+def run_text(run: Run, limit: int = MAX_TEXT, *, shows_images: bool = True) -> str:
+    """Returns what a run has written, its value as IPython shows it, and its error.
+
+    Args:
+        run: The run.
+        limit: The number of characters beyond which the middle is left out.
+        shows_images: If false, the model receives no images with the text.
+    """
+    parts = (run.output.rstrip(), (_value(run) or "").rstrip(), error_text(run))
+    text = shorten("\n".join(part for part in parts if part), limit)
+    shown = len(images(run)) if shows_images else 0
+    if hidden := len(run.images) - shown:
+        reason = "too many, too large, or neither PNG nor JPEG" if shows_images else "the result is text only"
+        note = f"[{hidden} of {len(run.images)} images are not shown: {reason}]"
+        return f"{text}\n{note}" if text else note
+    return text or ("(no output)" if not shown else "(an image)" if shown == 1 else f"({shown} images)")
 
 
 def images(run: Run) -> list[Image]:
     """Returns the images of a run that a model can see."""
     shown = [each for each in run.images if each.mime_type in IMAGE_TYPES and len(each.data) <= MAX_IMAGE_BYTES]
     return shown[:MAX_IMAGES]
+
+
+def base64_of(image: Image) -> str:
+    """Returns the contents of an image as Base64."""
+    return b64encode(image.data).decode()
+
+
+def data_url(image: Image) -> str:
+    """Returns an image as a URL with its contents."""
+    return f"data:{image.mime_type};base64,{base64_of(image)}"
+
+
+def _value(run: Run) -> str | None:
+    """Returns the value of a run as IPython shows it, also of code without a session."""
+    if run.text is not None or run.encoded is None or run.value is None:
+        return run.text
+    return repr(run.value)

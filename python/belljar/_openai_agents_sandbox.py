@@ -37,14 +37,15 @@ from agents.sandbox.snapshot import SnapshotBase, SnapshotSpec, resolve_snapshot
 from agents.sandbox.types import ExecResult, User
 from agents.sandbox.util.tar_utils import UnsafeTarMemberError, validate_tar_bytes
 
-from ._errors import ArgumentError, BelljarError, FileError
-from ._shell import CommandError, Shell
+from ._errors import BelljarError, FileError
+from ._integration_sandbox import refuse_options
+from ._shell import CommandError, Shell, shell_status
 from .native import NativeServer
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from ._agent_sessions import AnySandbox
+    from ._integration_sandbox import AnySandbox
 
 _DEFAULT_ROOT = Manifest.model_fields["root"].default
 _POLL_SECONDS = 0.25
@@ -113,8 +114,7 @@ class BelljarSandboxSession(BaseSandboxSession):
             raise ExecTransportError(command=command, message=str(error), cause=error) from error
         if result.timed_out:
             raise ExecTimeoutError(command=command, timeout_s=seconds)
-        code = result.exit_code if result.exit_code >= 0 else 128 - result.exit_code
-        return ExecResult(stdout=result.stdout, stderr=result.stderr, exit_code=code)
+        return ExecResult(stdout=result.stdout, stderr=result.stderr, exit_code=shell_status(result.exit_code))
 
     def supports_pty(self) -> bool:
         """Returns true: processes can go on between the calls of a model, with a terminal or without."""
@@ -186,7 +186,7 @@ class BelljarSandboxSession(BaseSandboxSession):
                 break
         if code is not None:
             self._processes.discard(number)
-            code = code if code >= 0 else 128 - code
+            code = shell_status(code)
         shown, tokens = truncate_text_by_tokens(output.decode(errors="replace"), max_output_tokens)
         return PtyExecUpdate(
             process_id=number if code is None else None,
@@ -311,8 +311,8 @@ class BelljarSandboxClient(BaseSandboxClient[None]):
             instrumentation: The instrumentation of the SDK.
             **options: The options of a new server: those of `belljar.native.NativeServer`, such as ``venv``.
         """
-        if sandbox is not None and options:
-            raise ArgumentError(f"{next(iter(options))}: a sandbox that is passed has its own options")
+        if sandbox is not None:
+            refuse_options(options, "sandbox")
         self._sandbox = sandbox
         self._options = options
         self._timeout = timeout

@@ -86,8 +86,7 @@ class Session(BaseSession):
 
     def close(self) -> None:
         """Ends the session and frees its memory."""
-        self._remove()
-        wait(native_call(self._native.close, None))
+        self._close()
 
     def __enter__(self) -> Session:
         return self

@@ -5,32 +5,31 @@ from __future__ import annotations
 import base64
 import errno
 import json
-import os
 import secrets
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Union
 
-from ._agent_report import failure
 from ._agent_sessions import AgentSession
-from ._base import BaseSandbox
-from ._errors import ArgumentTypeError, BelljarError, FileMissingError, SandboxError
+from ._errors import BelljarError, FileMissingError, SandboxError
+from ._guest_sources import module_cell
+from ._integration_sandbox import any_sandbox
+from ._jobs import contents_of
+from ._model_text import error_text
+from ._steps import Steps, T, perform, perform_async
 
 if TYPE_CHECKING:
-    from ._agent_sessions import AnySandbox
+    from ._integration_sandbox import AnySandbox
     from ._run import Run
-
-_Result = TypeVar("_Result")
-_Step = tuple[str, tuple[Any, ...]]
-_Steps = Generator[_Step, Any, _Result]
-"""Calls of a session, as names with arguments, which `Shell` makes in the caller's way."""
 
 _PIECE = 8 << 20
 """The bytes of a file that one request carries. Requests of a server are limited to 16 MB by default."""
 _INLINE = 64 << 10
 _GRACE = 15.0
 """Seconds beyond a command's own limit after which its cell is interrupted."""
-_MODULE = "__import__('sys').modules['_belljar_shell']"
+_NAME = "_belljar_shell"
+_MODULE = f"__import__('sys').modules[{_NAME!r}]"
+_DESCRIBE = "print(__import__('json').dumps([__import__('sys').platform, __import__('os').getcwd()]))"
 
 Command = Union[str, "Sequence[str]"]
 
@@ -64,9 +63,7 @@ class Shell:
             sandbox: A sandbox of `NativeServer`, or of `belljar.connect` to a server with ``--sandbox native``.
             max_output: The bytes of a command's output beyond which its middle is left out, for each stream.
         """
-        if not isinstance(sandbox, BaseSandbox):
-            raise ArgumentTypeError(f"sandbox: a Sandbox or AsyncSandbox is needed, not {type(sandbox).__name__}")
-        self._session = AgentSession(sandbox)
+        self._session = AgentSession(any_sandbox(sandbox))
         self._max_output = max_output
         self._root: str | None = None
         self.is_closed = False
@@ -169,51 +166,14 @@ class Shell:
             self.is_closed = True
             await self._session.aclose()
 
-    def _run(self, steps: _Steps[_Result]) -> _Result:
-        session = self._session.sync
-        reply: Any = None
-        error: BaseException | None = None
-        while True:
-            try:
-                name, arguments = steps.throw(error) if error is not None else steps.send(reply)
-            except StopIteration as end:
-                result: _Result = end.value
-                return result
-            error = None
-            try:
-                if name == "run":
-                    reply = session.run(arguments[0], timeout=arguments[1])
-                elif name == "read":
-                    reply = session.files.read(*arguments)
-                else:
-                    session.files.write(*arguments)
-                    reply = None
-            except BaseException as raised:
-                error = raised
+    def _run(self, steps: Steps[T]) -> T:
+        """Performs steps, which are functions of a session."""
+        return perform(steps, self._session.sync)
 
-    async def _arun(self, steps: _Steps[_Result]) -> _Result:
-        session = self._session.asynchronous
-        reply: Any = None
-        error: BaseException | None = None
-        while True:
-            try:
-                name, arguments = steps.throw(error) if error is not None else steps.send(reply)
-            except StopIteration as end:
-                result: _Result = end.value
-                return result
-            error = None
-            try:
-                if name == "run":
-                    reply = await session.run(arguments[0], timeout=arguments[1])
-                elif name == "read":
-                    reply = await session.files.read(*arguments)
-                else:
-                    await session.files.write(*arguments)
-                    reply = None
-            except BaseException as raised:
-                error = raised
+    async def _arun(self, steps: Steps[T]) -> T:
+        return await perform_async(steps, self._session.asynchronous)
 
-    def _prepare(self) -> _Steps[str]:
+    def _prepare(self) -> Steps[str]:
         """Defines the functions of `_guest/shell.py` in a session whose interpreter is new."""
         if self.is_closed:
             raise SandboxError("the session is closed")
@@ -222,21 +182,9 @@ class Shell:
         assert self._root is not None
         return self._root
 
-    def _define(self) -> _Steps[None]:
-        path = os.path.join(os.path.dirname(__file__), "_guest", "shell.py")
-        with open(path, encoding="utf-8") as file:
-            source = file.read()
-        run: Run = yield (
-            "run",
-            (
-                "import json as _json, os as _os, sys as _sys, types as _types\n"
-                "_module = _sys.modules['_belljar_shell'] = _types.ModuleType('_belljar_shell')\n"
-                f"exec({source!r}, _module.__dict__)\n"
-                "print(_json.dumps([_sys.platform, _os.getcwd()]))\n"
-                "del _json, _os, _sys, _types, _module",
-                None,
-            ),
-        )
+    def _define(self) -> Steps[None]:
+        code = module_cell(_NAME, "shell", _DESCRIBE)
+        run: Run = yield lambda session: session.run(code)
         described = _parsed(run)
         if not isinstance(described, list) or len(described) != 2 or not isinstance(described[1], str):
             raise SandboxError("the session has sent an invalid description of itself")
@@ -246,16 +194,16 @@ class Shell:
             )
         self._root = described[1]
 
-    def _call(self, function: str, arguments: Sequence[Any], timeout: float | None = None) -> _Steps[dict[str, Any]]:
+    def _call(self, function: str, arguments: Sequence[Any], timeout: float | None = None) -> Steps[dict[str, Any]]:
         """Calls a function in the session and returns its reply."""
         yield from self._prepare()
         name = f"belljar-{secrets.token_hex(8)}"
         code = f"{_MODULE}.{function}({', '.join(map(repr, [*arguments, name]))})"
-        run: Run = yield "run", (code, timeout)
-        if run.error is not None and run.error.name == "KeyError" and "_belljar_shell" in run.error.message:
+        run: Run = yield lambda session: session.run(code, timeout=timeout)
+        if run.error is not None and run.error.name == "KeyError" and _NAME in run.error.message:
             # The interpreter was replaced since the last call, and nothing of this one has run.
             yield from self._define()
-            run = yield "run", (code, timeout)
+            run = yield lambda session: session.run(code, timeout=timeout)
         reply = _parsed(run)
         if isinstance(reply, dict) and reply.get("in_file") is True:
             reply = _loaded((yield from self._fetch(name)))
@@ -265,18 +213,18 @@ class Shell:
             raise SandboxError("the session has sent an invalid reply")
         return reply
 
-    def _fetch(self, name: str) -> _Steps[bytes]:
+    def _fetch(self, name: str) -> Steps[bytes]:
         try:
-            contents: bytes = yield "read", (name,)
+            contents: bytes = yield lambda session: session.files.read(name)
         except FileMissingError as error:
             raise SandboxError(f"a file of the session has disappeared: {error}") from None
         finally:
-            yield "run", (f"{_MODULE}.remove({name!r})", None)
+            yield lambda session: session.run(f"{_MODULE}.remove({name!r})")
         return contents
 
     def _execute(
         self, command: Command, timeout: float | None, cwd: str | None, env: Mapping[str, str] | None, merged: bool
-    ) -> _Steps[CommandResult]:
+    ) -> Steps[CommandResult]:
         program = command if isinstance(command, str) else [str(part) for part in command]
         limit = None if timeout is None else timeout + _GRACE
         arguments = (program, cwd, dict(env or {}), timeout, self._max_output, merged)
@@ -287,15 +235,13 @@ class Shell:
             raise SandboxError("the session has sent an invalid reply")
         return CommandResult(code, stdout, stderr, reply.get("late") is True, reply.get("truncated") is True)
 
-    def _read(self, path: str) -> _Steps[bytes]:
+    def _read(self, path: str) -> Steps[bytes]:
         reply = yield from self._call("read", (path,))
         _raise_error(reply, path)
         return _bytes(reply.get("contents"))
 
-    def _write(self, path: str, contents: bytes) -> _Steps[None]:
-        if not isinstance(contents, (bytes, bytearray, memoryview)):
-            raise ArgumentTypeError(f"contents: bytes are needed, not {type(contents).__name__}")
-        contents = bytes(contents)
+    def _write(self, path: str, contents: bytes) -> Steps[None]:
+        contents = contents_of(contents)
         if len(contents) <= _INLINE:
             text = base64.b64encode(contents).decode()
             _raise_error((yield from self._call("write", (path, text, None, True))), path)
@@ -304,18 +250,24 @@ class Shell:
         for start in range(0, len(contents), _PIECE):
             piece = f"belljar-{secrets.token_hex(8)}"
             try:
-                yield "write", (piece, contents[start : start + _PIECE])
+                part = contents[start : start + _PIECE]
+                yield lambda session, piece=piece, part=part: session.files.write(piece, part)
                 reply = yield from self._call("write", (path, None, piece, start == 0))
             except BaseException:
-                yield "run", (f"{_MODULE}.remove({piece!r})", None)
+                yield lambda session, piece=piece: session.run(f"{_MODULE}.remove({piece!r})")
                 raise
             _raise_error(reply, path)
+
+
+def shell_status(code: int) -> int:
+    """Returns an exit status as a shell reports it: also for a program that was ended by a signal."""
+    return code if code >= 0 else 128 - code
 
 
 def _parsed(run: Run) -> Any:
     """Returns what the functions of `_guest/shell.py` have printed. The session may have printed anything."""
     if not run.ok:
-        raise CommandError(failure(run), run.limit)
+        raise CommandError(error_text(run), run.limit)
     lines = run.stdout.strip().splitlines()
     return _loaded(lines[-1].encode() if lines else b"")
 

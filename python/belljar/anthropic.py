@@ -11,16 +11,16 @@ The blocks are dictionaries in the shapes of Anthropic's Messages API, whose cli
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from ._api_code import MAX_CALLS, Finished, PendingCall, Request, ToolError, get
-from ._api_sessions import SCHEMA, TOOL_NAME, AsyncHostedCode, HostedCode, Step, SyncHostedCode
-from ._errors import ArgumentError, ArgumentTypeError
-from ._model_text import MAX_TEXT, error_text, images, run_text, shorten
+from ._code_runner import MAX_CALLS, Finished, PendingCall, Request, ToolError, get
+from ._code_tool import SCHEMA, TOOL_NAME
+from ._errors import ArgumentError
+from ._hosted_code import AsyncHostedCode, HostedCode, Step, SyncHostedCode, text_of
+from ._model_text import MAX_TEXT, base64_of, error_text, images, shorten
 from ._run import Run
-from ._tool_schemas import SchemaTool
+from ._schema_tools import SchemaTool
 
 if TYPE_CHECKING:
     from anthropic.types import ToolParam
@@ -137,12 +137,12 @@ class _Blocks(HostedCode):
 
     def _tool_result(self, finished: Finished) -> dict[str, Any]:
         run = finished.run
-        text = run_text(run, self._max_text) if run is not None else finished.invalid or finished.unavailable or ""
+        text = self._text(finished)
         if saved := self._files(finished):
             text += "\nFiles:\n" + "\n".join(f"{path}: {identifier}" for path, identifier in saved)
         content: list[dict[str, Any]] = [{"type": "text", "text": text}]
         for image in images(run) if run is not None else ():
-            source = {"type": "base64", "media_type": image.mime_type, "data": b64encode(image.data).decode()}
+            source = {"type": "base64", "media_type": image.mime_type, "data": base64_of(image)}
             content.append({"type": "image", "source": source})
         return {
             "type": "tool_result",
@@ -171,7 +171,7 @@ class _Blocks(HostedCode):
         for block in items:
             if get(block, "type") != "tool_result":
                 raise ArgumentError(f"results: a block of the type 'tool_result' is needed, not {get(block, 'type')!r}")
-            text = _text(get(block, "content"))
+            text = text_of(get(block, "content") or "", "text")
             value = ToolError(text) if get(block, "is_error") else self._decode(text) if self._decode else text
             answers[str(get(block, "tool_use_id"))] = value
         return answers
@@ -185,20 +185,6 @@ def _return_code(run: Run) -> int:
         code = run.error.message
         return int(code) if code.isascii() and code.isdigit() and len(code) < 4 else 1
     return run.exit_code or 1
-
-
-def _text(content: object) -> str:
-    """Returns the text of a result. Code receives no other content."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    if not isinstance(content, Iterable):
-        raise ArgumentTypeError(f"results: the content is neither a text nor a list but {type(content).__name__}")
-    texts = []
-    for block in content:
-        if get(block, "type") != "text":
-            raise ArgumentError(f"results: code receives text only, not a block of the type {get(block, 'type')!r}")
-        texts.append(str(get(block, "text")))
-    return "\n".join(texts)
 
 
 class CodeExecution(_Blocks, SyncHostedCode):

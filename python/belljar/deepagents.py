@@ -21,7 +21,9 @@ except ImportError as error:
     ) from error
 
 from ._errors import ArgumentError, FileError
-from ._shell import CommandError, CommandResult, Shell
+from ._integration_sandbox import refuse_options
+from ._shell import CommandError, CommandResult, Shell, shell_status
+from ._steps import Steps, perform, perform_async
 from .native import NativeServer
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
     from deepagents.backends.protocol import BackendProtocol, GlobResult, GrepResult
 
-    from ._agent_sessions import AnySandbox
+    from ._integration_sandbox import AnySandbox
 
 __all__ = ["BelljarSandbox"]
 
@@ -72,8 +74,8 @@ class BelljarSandbox(BaseSandbox):
         """
         if timeout <= 0:
             raise ArgumentError(f"timeout: {timeout!r} is not a positive number of seconds")
-        if sandbox is not None and options:
-            raise ArgumentError(f"{next(iter(options))}: a sandbox that is passed has its own options")
+        if sandbox is not None:
+            refuse_options(options, "sandbox")
         self._server = NativeServer(**options) if sandbox is None else None
         try:
             box: Any = self._server.connect() if self._server is not None else sandbox
@@ -143,55 +145,19 @@ class BelljarSandbox(BaseSandbox):
 
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
         """Writes files, and the directories in which they are."""
-        responses = []
-        for path, contents in files:
-            error = _path_error(path)
-            if error is None:
-                try:
-                    self._shell.write(path, contents)
-                except (OSError, CommandError) as raised:
-                    error = _file_error(raised)
-            responses.append(FileUploadResponse(path=path, error=error))
-        return responses
+        return perform(_upload(files), self._shell.write)
 
     async def aupload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
         """Writes files, and the directories in which they are."""
-        responses = []
-        for path, contents in files:
-            error = _path_error(path)
-            if error is None:
-                try:
-                    await self._shell.awrite(path, contents)
-                except (OSError, CommandError) as raised:
-                    error = _file_error(raised)
-            responses.append(FileUploadResponse(path=path, error=error))
-        return responses
+        return await perform_async(_upload(files), self._shell.awrite)
 
     def download_files(self, paths: list[str]) -> list[FileDownloadResponse]:
         """Reads files."""
-        responses = []
-        for path in paths:
-            contents, error = None, _path_error(path)
-            if error is None:
-                try:
-                    contents = self._shell.read(path)
-                except (OSError, CommandError) as raised:
-                    error = _file_error(raised)
-            responses.append(FileDownloadResponse(path=path, content=contents, error=error))
-        return responses
+        return perform(_download(paths), self._shell.read)
 
     async def adownload_files(self, paths: list[str]) -> list[FileDownloadResponse]:
         """Reads files."""
-        responses = []
-        for path in paths:
-            contents, error = None, _path_error(path)
-            if error is None:
-                try:
-                    contents = await self._shell.aread(path)
-                except (OSError, CommandError) as raised:
-                    error = _file_error(raised)
-            responses.append(FileDownloadResponse(path=path, content=contents, error=error))
-        return responses
+        return await perform_async(_download(paths), self._shell.aread)
 
     def close(self) -> None:
         """Ends the session, and the server if the sandbox has started it."""
@@ -237,13 +203,39 @@ def _response(result: CommandResult, seconds: float | None) -> ExecuteResponse:
     if result.timed_out:
         output = f"{output.rstrip()}\nError: Command timed out after {seconds:g} seconds.".lstrip("\n")
         return ExecuteResponse(output=output, exit_code=124, truncated=result.truncated)
-    # A shell reports the signal that has ended a program in the same way.
-    code = result.exit_code if result.exit_code >= 0 else 128 - result.exit_code
-    return ExecuteResponse(output=output, exit_code=code, truncated=result.truncated)
+    return ExecuteResponse(output=output, exit_code=shell_status(result.exit_code), truncated=result.truncated)
 
 
 def _failed(error: CommandError) -> ExecuteResponse:
     return ExecuteResponse(output=f"Error: {error}", exit_code=None)
+
+
+def _upload(files: list[tuple[str, bytes]]) -> Steps[list[FileUploadResponse]]:
+    """Writes files with the function that the steps receive."""
+    responses = []
+    for path, contents in files:
+        error = _path_error(path)
+        if error is None:
+            try:
+                yield lambda write, path=path, contents=contents: write(path, contents)
+            except (OSError, CommandError) as raised:
+                error = _file_error(raised)
+        responses.append(FileUploadResponse(path=path, error=error))
+    return responses
+
+
+def _download(paths: list[str]) -> Steps[list[FileDownloadResponse]]:
+    """Reads files with the function that the steps receive."""
+    responses = []
+    for path in paths:
+        contents, error = None, _path_error(path)
+        if error is None:
+            try:
+                contents = yield lambda read, path=path: read(path)
+            except (OSError, CommandError) as raised:
+                error = _file_error(raised)
+        responses.append(FileDownloadResponse(path=path, content=contents, error=error))
+    return responses
 
 
 def _path_error(path: str) -> str | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from importlib.resources import files
 from typing import Any
 
 try:
@@ -21,10 +20,11 @@ except ImportError as error:
     raise ImportError(f"belljar.fastmcp needs FastMCP ({error}): pip install fastmcp") from error
 
 from ._asyncio import AsyncSandbox, AsyncSession
-from ._derive import choose, with_tools
-from ._model_text import MAX_TEXT, error_text, shorten, why_not_code
+from ._code_tool import why_not_code
+from ._guest_sources import guest_source
+from ._integration_sandbox import choose, with_tools
 from ._limits import Limits
-from ._run import Run
+from ._model_text import MAX_TEXT, run_text
 from ._tools import Tool
 
 DEFAULT_LIMITS: Limits = {"timeout": 30, "memory": "512MB", "value": "8MB"}
@@ -84,7 +84,7 @@ class BelljarSandboxProvider:
         finally:
             await _close(session)
         if not run.ok:
-            raise ToolError(_failure(run, self._max_error_text))
+            raise ToolError(run_text(run, self._max_error_text, shows_images=False))
         value = run.value
         return run.output.rstrip("\n") if value is None and run.output else _plain(value)
 
@@ -92,7 +92,7 @@ class BelljarSandboxProvider:
         """Returns a session whose cells can return. Loading it takes less time than its first cell."""
         session = self._sandbox.session()
         try:
-            (await session.run(_first_cell())).check()
+            (await session.run(guest_source("return_cells"))).check()
             self._prepared = await session.dump()
         finally:
             await _close(session)
@@ -135,12 +135,3 @@ def _fallback(value: Any) -> Any:
     if hasattr(value, "to_dict") and hasattr(value, "columns"):
         return value.to_dict("records")
     return value.tolist() if hasattr(value, "tolist") else str(value)
-
-
-def _failure(run: Run, limit: int) -> str:
-    parts = (run.output.rstrip(), error_text(run))
-    return shorten("\n".join(part for part in parts if part), limit)
-
-
-def _first_cell() -> str:
-    return files(__package__).joinpath("_guest").joinpath("return_cells.py").read_text(encoding="utf-8")

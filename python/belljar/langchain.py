@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
@@ -14,15 +13,16 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
 try:
     from langchain_core.runnables import RunnableConfig
     from langchain_core.tools import BaseTool
-    from pydantic import BaseModel, Field, PrivateAttr
+    from pydantic import BaseModel, Field, PrivateAttr, field_validator
 except ImportError as error:
     raise ImportError(f"belljar.langchain needs LangChain: pip install langchain ({error})") from error
 
-from ._agent_report import MAX_TEXT, pictures, report
 from ._agent_sessions import AgentSession, AgentSessions
+from ._code_tool import SCHEMA, TOOL_NAME, describe, why_not_code
 from ._errors import ArgumentError
+from ._model_text import MAX_TEXT, base64_of, images as images_of, run_text
 from ._run import Run
-from ._schema_tools import schema_tool
+from ._schema_tools import SchemaTool
 from ._tools import Tool
 
 if TYPE_CHECKING:
@@ -36,12 +36,6 @@ State = Union[Literal["thread", "fresh"], Callable[[RunnableConfig], Hashable]]
 """The session of a call: that of the thread of the conversation, none, or that of the key which a function returns."""
 
 Content = Union[str, "list[dict[str, Any]]"]
-
-_DESCRIPTION = """Runs Python code and returns its output and the value of its last line. Figures are shown as images. \
-`await` is allowed at the top level."""
-_STATEFUL = " Variables and files stay for the next call."
-_FRESH = " Each call starts with no variables and no files."
-_TOOLS = "\n\nThe code can call these functions; results are Python values:\n\n"
 
 
 class PythonArtifact(TypedDict):
@@ -65,7 +59,15 @@ class PythonArtifact(TypedDict):
 
 
 class _Arguments(BaseModel):
-    code: str = Field(description="The Python code")
+    code: str = Field(description=SCHEMA["properties"]["code"]["description"])
+
+    @field_validator("code", mode="before")
+    @classmethod
+    def _check(cls, code: object) -> object:
+        # Agents return what is wrong with arguments to the model.
+        if (reason := why_not_code(code)) is not None:
+            raise ValueError(reason)
+        return code
 
 
 class PythonTool(BaseTool):  # type: ignore[misc, unused-ignore]
@@ -74,7 +76,7 @@ class PythonTool(BaseTool):  # type: ignore[misc, unused-ignore]
     The content is the output, the value and the traceback, followed by images. The artifact is a `PythonArtifact`.
     """
 
-    name: str = "run_python"
+    name: str = TOOL_NAME
     description: str = ""
     args_schema: type[BaseModel] = _Arguments
     response_format: Literal["content", "content_and_artifact"] = "content_and_artifact"
@@ -88,7 +90,7 @@ class PythonTool(BaseTool):  # type: ignore[misc, unused-ignore]
         self,
         sandbox: BaseSandbox[Any] | None = None,
         *,
-        name: str = "run_python",
+        name: str = TOOL_NAME,
         description: str | None = None,
         state: State = "thread",
         tools: Iterable[BaseTool | Tool | Callable[..., Any]] = (),
@@ -117,11 +119,9 @@ class PythonTool(BaseTool):  # type: ignore[misc, unused-ignore]
         if state not in ("thread", "fresh") and not callable(state):
             raise ArgumentError(f"state: {state!r} is neither 'thread', 'fresh' nor a function")
         sessions = AgentSessions(sandbox, [_function(each) for each in tools], max_sessions, options)
-        if description is None:
-            description = _DESCRIPTION + (_FRESH if state == "fresh" else _STATEFUL)
-        if stubs := sessions.stubs():
-            description += _TOOLS + stubs
-        super().__init__(name=name, description=description)
+        is_stateful = state != "fresh"
+        text = describe(sessions.stubs(), description, is_stateful=is_stateful, shows_images=images)
+        super().__init__(name=name, description=text)
         self._sessions = sessions
         self._state = state
         self._max_text = max_text
@@ -184,14 +184,13 @@ class PythonTool(BaseTool):  # type: ignore[misc, unused-ignore]
         return ("thread", (config.get("configurable") or {}).get("thread_id"))
 
     def _result(self, run: Run) -> tuple[Content, PythonArtifact]:
-        shown = pictures(run) if self._images else []
-        text = report(run, self._max_text, len(shown))
+        shown = images_of(run) if self._images else []
+        text = run_text(run, self._max_text, shows_images=self._images)
         if not shown:
             return text, _artifact(run)
         blocks: list[dict[str, Any]] = [{"type": "text", "text": text}]
         for image in shown:
-            data = base64.b64encode(image.data).decode()
-            blocks.append({"type": "image", "base64": data, "mime_type": image.mime_type})
+            blocks.append({"type": "image", "base64": base64_of(image), "mime_type": image.mime_type})
         return blocks, _artifact(run)
 
 
@@ -228,7 +227,7 @@ def code_function(tool: BaseTool) -> Tool:
     async def call(arguments: dict[str, Any]) -> Any:
         return await tool.ainvoke(arguments)
 
-    return schema_tool(tool.name, tool.description, described, call)
+    return SchemaTool(tool.name, tool.description, described, call)
 
 
 def _function(each: BaseTool | Tool | Callable[..., Any]) -> Tool | Callable[..., Any]:

@@ -12,16 +12,15 @@ The items are dictionaries in the shapes of OpenAI's Responses API, whose client
 from __future__ import annotations
 
 import json
-from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ._api_code import MAX_CALLS, Finished, PendingCall, Request, ToolError, get
-from ._api_sessions import SCHEMA, TOOL_NAME, AsyncHostedCode, HostedCode, Step, SyncHostedCode
-from ._errors import ArgumentError, ArgumentTypeError
-from ._model_text import MAX_TEXT, images, run_text
-from ._run import Image
-from ._tool_schemas import SchemaTool
+from ._code_runner import MAX_CALLS, Finished, PendingCall, Request, ToolError, get
+from ._code_tool import SCHEMA, TOOL_NAME, code_of
+from ._errors import ArgumentError
+from ._hosted_code import AsyncHostedCode, HostedCode, Step, SyncHostedCode, text_of
+from ._model_text import MAX_TEXT, data_url, images
+from ._schema_tools import SchemaTool
 
 if TYPE_CHECKING:
     from openai.types.responses import FunctionToolParam
@@ -102,23 +101,23 @@ class _Items(HostedCode):
             if kind == "code_interpreter_call" and get(item, "outputs") is None:
                 requests.append(Request(str(get(item, "id")), get(item, "code"), item))
             elif kind == "function_call" and get(item, "name") == self.tool_name:
-                requests.append(Request(str(get(item, "call_id")), _code(get(item, "arguments")), item))
+                requests.append(Request(str(get(item, "call_id")), code_of(get(item, "arguments")), item))
         return requests
 
     def _result(self, finished: Finished) -> dict[str, Any]:
         item, run = finished.request.item, finished.run
-        text = run_text(run, self._max_text) if run is not None else finished.invalid or finished.unavailable
+        text = self._text(finished)
         shown = images(run) if run is not None else []
         if get(item, "type") == "function_call":
             output: list[dict[str, Any]] = [{"type": "input_text", "text": text}]
-            output += [{"type": "input_image", "image_url": _url(image), "detail": "auto"} for image in shown]
+            output += [{"type": "input_image", "image_url": data_url(image), "detail": "auto"} for image in shown]
             return {
                 "type": "function_call_output",
                 "call_id": finished.request.id,
                 "output": output if shown else text,
             }
         outputs: list[dict[str, Any]] = [{"type": "logs", "logs": text}]
-        outputs += [{"type": "image", "url": _url(image)} for image in shown]
+        outputs += [{"type": "image", "url": data_url(image)} for image in shown]
         is_stopped = run is not None and run.status not in ("success", "error", "exit")
         return {
             "type": "code_interpreter_call",
@@ -150,36 +149,9 @@ class _Items(HostedCode):
             if isinstance(output, BaseException):
                 answers[str(get(item, "call_id"))] = output
                 continue
-            text = _text(output)
+            text = text_of(output, "input_text")
             answers[str(get(item, "call_id"))] = self._decode(text) if self._decode else text
         return answers
-
-
-def _code(arguments: object) -> object:
-    """Returns the code in the arguments of a call, which a model has written."""
-    try:
-        parsed = json.loads(arguments) if isinstance(arguments, str) else arguments
-    except (ValueError, RecursionError):
-        return None
-    return parsed.get("code") if isinstance(parsed, Mapping) else None
-
-
-def _text(output: object) -> str:
-    """Returns the text of an output. Code receives no other content."""
-    if isinstance(output, str):
-        return output
-    if not isinstance(output, Iterable):
-        raise ArgumentTypeError(f"results: the output is neither a text nor a list but {type(output).__name__}")
-    texts = []
-    for part in output:
-        if get(part, "type") != "input_text":
-            raise ArgumentError(f"results: code receives text only, not content of the type {get(part, 'type')!r}")
-        texts.append(str(get(part, "text")))
-    return "\n".join(texts)
-
-
-def _url(image: Image) -> str:
-    return f"data:{image.mime_type};base64,{b64encode(image.data).decode()}"
 
 
 class CodeInterpreter(_Items, SyncHostedCode):

@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextvars
 import dataclasses
 import json
@@ -26,17 +25,18 @@ except ImportError as error:
         f"belljar.openai_agents needs the OpenAI Agents SDK: pip install openai-agents ({error})"
     ) from error
 
-from ._agent_report import MAX_TEXT, pictures, report
 from ._agent_sessions import AgentSession, AgentSessions
+from ._code_tool import SCHEMA, TOOL_NAME, code_of, describe, why_not_code
 from ._errors import ArgumentError, ArgumentTypeError
+from ._model_text import MAX_TEXT, data_url, images as images_of, run_text
 from ._openai_agents_sandbox import BelljarSandboxClient, BelljarSandboxSession, BelljarSandboxSessionState
-from ._schema_tools import schema_tool
+from ._schema_tools import SchemaTool
 from ._tools import Tool
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from ._agent_sessions import AnySandbox
+    from ._integration_sandbox import AnySandbox
     from ._run import Run
 
 __all__ = [
@@ -50,18 +50,6 @@ __all__ = [
 
 State = Union[Literal["shared", "fresh"], Callable[[ToolContext[Any]], Hashable]]
 """The session of a call: the only one of the tool, none, or that of the key which a function returns."""
-
-_DESCRIPTION = """Runs Python code and returns its output and the value of its last line. Figures are shown as images. \
-`await` is allowed at the top level."""
-_STATEFUL = " Variables and files stay for the next call."
-_FRESH = " Each call starts with no variables and no files."
-_TOOLS = "\n\nThe code can call these functions; results are Python values:\n\n"
-_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {"code": {"type": "string", "description": "The Python code."}},
-    "required": ["code"],
-    "additionalProperties": False,
-}
 
 _context: contextvars.ContextVar[ToolContext[Any]] = contextvars.ContextVar("belljar_tool_context")
 """The context of the call whose code calls a function of this process."""
@@ -102,7 +90,7 @@ class PythonTool(FunctionTool):
 def python_tool(
     sandbox: AnySandbox | None = None,
     *,
-    name: str = "run_python",
+    name: str = TOOL_NAME,
     description: str | None = None,
     state: State = "shared",
     tools: Iterable[FunctionTool | Tool | Callable[..., Any]] = (),
@@ -133,10 +121,7 @@ def python_tool(
         raise ArgumentError(f"state: {state!r} is neither 'shared', 'fresh' nor a function")
     functions = [code_function(each) if isinstance(each, FunctionTool) else each for each in tools]
     sessions = AgentSessions(sandbox, functions, max_sessions, options)
-    if description is None:
-        description = _DESCRIPTION + (_FRESH if state == "fresh" else _STATEFUL)
-    if stubs := sessions.stubs():
-        description += _TOOLS + stubs
+    text = describe(sessions.stubs(), description, is_stateful=state != "fresh", shows_images=images)
 
     def key(context: ToolContext[Any]) -> Hashable:
         if state == "fresh":
@@ -144,9 +129,10 @@ def python_tool(
         return ("session", state(context) if callable(state) else None)
 
     async def invoke(context: ToolContext[Any], arguments: str) -> Any:
-        code = _code(arguments)
-        if code is None:
-            return 'The arguments are invalid: pass {"code": "…"}.'
+        code = code_of(arguments)
+        if (reason := why_not_code(code)) is not None:
+            return reason
+        assert isinstance(code, str)
         token = _context.set(context)
         try:
             run = await sessions.arun(key(context), code, timeout)
@@ -154,9 +140,7 @@ def python_tool(
             _context.reset(token)
         return _output(run, max_text, images)
 
-    return PythonTool(
-        name=name, description=description, params_json_schema=_SCHEMA, on_invoke_tool=invoke, sessions=sessions
-    )
+    return PythonTool(name=name, description=text, params_json_schema=SCHEMA, on_invoke_tool=invoke, sessions=sessions)
 
 
 def code_function(tool: FunctionTool) -> Tool:
@@ -181,26 +165,15 @@ def code_function(tool: FunctionTool) -> Tool:
             context.usage = outer.usage
         return await tool.on_invoke_tool(context, text)
 
-    return schema_tool(tool.name, tool.description, tool.params_json_schema, call)
-
-
-def _code(arguments: str) -> str | None:
-    """Returns the code in the arguments of a call, which a model has written."""
-    try:
-        parsed = json.loads(arguments)
-    except (ValueError, RecursionError):
-        return None
-    code = parsed.get("code") if isinstance(parsed, dict) else None
-    return code if isinstance(code, str) else None
+    return SchemaTool(tool.name, tool.description, tool.params_json_schema, call)
 
 
 def _output(run: Run, max_text: int, images: bool) -> Any:
-    shown = pictures(run) if images else []
-    text = report(run, max_text, len(shown))
+    shown = images_of(run) if images else []
+    text = run_text(run, max_text, shows_images=images)
     if not shown:
         return text
     outputs: list[ToolOutputText | ToolOutputImage] = [ToolOutputText(text=text)]
     for image in shown:
-        data = base64.b64encode(image.data).decode()
-        outputs.append(ToolOutputImage(image_url=f"data:{image.mime_type};base64,{data}"))
+        outputs.append(ToolOutputImage(image_url=data_url(image)))
     return outputs

@@ -28,17 +28,15 @@ except ImportError as error:
 from typing_extensions import TypedDict
 
 from ._asyncio import AsyncSandbox, AsyncSession
-from ._derive import choose, session_with_tools
+from ._code_tool import describe, why_not_code
+from ._integration_sandbox import choose, session_with_tools
 from ._limits import Limits
-from ._model_text import MAX_TEXT, images, run_text, why_not_code
+from ._model_text import MAX_TEXT, images, run_text
 from ._run import Run
-from ._tool_schemas import SchemaTool, function_name
+from ._schema_tools import SchemaTool, function_name
 
 DEFAULT_LIMITS: Limits = {"timeout": 30, "memory": "512MB", "calls": 100}
 """The limits of each piece of code if the caller sets none: seconds without the time that tools take, memory, calls."""
-
-_STATEFUL = "Variables, imports and files stay for later calls."
-_STATELESS = "Each call starts a new interpreter: variables and files of earlier calls do not exist."
 
 
 class RunCodeArguments(TypedDict):
@@ -230,7 +228,7 @@ class BelljarToolset(WrapperToolset[AgentDepsT]):
             toolset=self,
             tool_def=ToolDefinition(
                 name=self._tool_name,
-                description=self._describe(callable_tools),
+                description=describe(_stubs(callable_tools), self._description, is_stateful=self._stateful),
                 parameters_json_schema=_ARGUMENTS.json_schema(),
                 sequential=self._stateful,
                 metadata={"code_arg_name": "code", "code_arg_language": "python"},
@@ -240,21 +238,6 @@ class BelljarToolset(WrapperToolset[AgentDepsT]):
             callable_tools=callable_tools,
         )
         return tools
-
-    def _describe(self, callable_tools: dict[str, ToolsetTool[AgentDepsT]]) -> str:
-        parts = [
-            self._description
-            or "Runs Python in a sandbox and returns what it prints, and the value of its last line if that is an "
-            "expression. `await` works outside of functions. Figures of matplotlib are shown.",
-            _STATEFUL if self._stateful else _STATELESS,
-        ]
-        if callable_tools:
-            parts.append(
-                "The code can call these functions, which run outside of the sandbox. They are awaited: "
-                "`await name(argument=value)`, or several at once with `asyncio.gather`. Errors are exceptions."
-            )
-            parts.append(_stubs(callable_tools))
-        return "\n\n".join(parts)
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[AgentDepsT], tool: ToolsetTool[AgentDepsT]
@@ -331,16 +314,13 @@ class _Calls:
         self.tools = [self._function(tool.tool_def) for tool in callable_tools.values()]
 
     def _function(self, definition: ToolDefinition) -> SchemaTool:
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            passed = tool.arguments(args, kwargs)
+        async def call(passed: dict[str, Any]) -> Any:
             if self._turn is None:
                 return await self._call(definition.name, passed)
             async with self._turn:
                 return await self._call(definition.name, passed)
 
-        schema = definition.parameters_json_schema
-        tool = SchemaTool(definition.name, definition.description, schema, call)
-        return tool
+        return SchemaTool(definition.name, definition.description, definition.parameters_json_schema, call)
 
     async def _call(self, name: str, passed: dict[str, Any]) -> Any:
         self._number += 1
@@ -379,6 +359,8 @@ class _Calls:
 
 def _stubs(callable_tools: Mapping[str, ToolsetTool[Any]]) -> str:
     """Returns functions as Python stubs, with the types of their arguments and results."""
+    if not callable_tools:
+        return ""
     signatures = {name: tool.tool_def.function_signature for name, tool in callable_tools.items()}
     conflicts = FunctionSignature.get_conflicting_type_names(list(signatures.values()))
     stubs = FunctionSignature.render_type_definitions(list(signatures.values()), conflicts)

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +20,12 @@ try:
 except ImportError as error:
     raise ImportError(f"belljar.smolagents needs smolagents: pip install smolagents ({error})") from error
 
-from ._agent_report import failure
-from ._agent_sessions import AgentSession, sandbox_of, with_tools
+from ._agent_sessions import AgentSession
 from ._encoding import encode
 from ._errors import BelljarError, SandboxError
+from ._guest_sources import module_cell
+from ._integration_sandbox import choose_any, options_with_tools
+from ._model_text import IMAGE_TYPES, error_text
 from ._tools import Tool
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class BelljarExecutor(PythonExecutor):  # type: ignore[misc, unused-ignore]
         """The logs of the last step, in ``_print_outputs``, where agents look for them after an error."""
         self.last_run: Run | None = None
         """The result of the last step: its images, its calls of tools, its time and memory."""
-        self._sandbox, self._is_own = sandbox_of(sandbox, options)
+        self._sandbox = choose_any(sandbox, options)
         self._max_logs = _MAX_LOGS if max_print_outputs_length is None else max_print_outputs_length
         self._options = self._sandbox._options
         self._session: AgentSession | None = None
@@ -92,7 +93,7 @@ class BelljarExecutor(PythonExecutor):  # type: ignore[misc, unused-ignore]
             for name, tool in tools.items()
             if type(tool) is not FinalAnswerTool
         ]
-        self._options = with_tools(self._sandbox._options, functions)
+        self._options = options_with_tools(self._sandbox._options, functions)
         if self._session is not None:
             self._session.set_options(self._options)
         self._tools = dict(tools)
@@ -115,7 +116,7 @@ class BelljarExecutor(PythonExecutor):  # type: ignore[misc, unused-ignore]
             self._is_prepared = run.status in ("success", "error")
             if run.ok:
                 return CodeOutput(output=self._output(run), logs=logs, is_final_answer=False)
-            raise InterpreterError(failure(run))
+            raise InterpreterError(error_text(run))
         except BelljarError as error:
             raise InterpreterError(str(error)) from error
 
@@ -148,8 +149,6 @@ class BelljarExecutor(PythonExecutor):  # type: ignore[misc, unused-ignore]
     def _prepare(self) -> None:
         """Defines the tools and the variables in the session."""
         if not self._is_prepared:
-            with open(os.path.join(os.path.dirname(__file__), "_guest", "agent_tools.py"), encoding="utf-8") as file:
-                source = file.read()
             if any(_has_images(tool) for tool in self._tools.values()):
                 # Without Pillow, images are objects of the host.
                 self._run("import PIL.Image as _")
@@ -157,16 +156,8 @@ class BelljarExecutor(PythonExecutor):  # type: ignore[misc, unused-ignore]
                 (name, None if type(tool) is FinalAnswerTool else _host_name(name), str(tool.description))
                 for name, tool in self._tools.items()
             ]
-            self._checked(
-                "import sys as _sys, types as _types\n"
-                "if '_belljar_agent' not in _sys.modules:\n"
-                "    _sys.modules['_belljar_agent'] = _types.ModuleType('_belljar_agent')\n"
-                # Tracebacks leave out the frames of the files of `_belljar`.
-                "    _file = getattr(_sys.modules.get('_belljar'), '__file__', '<tools>')\n"
-                f"    exec(compile({source!r}, _file, 'exec'), {_MODULE}.__dict__)\n"
-                f"{_MODULE}.install(globals(), {tools!r}, {'final_answer' in self._tools})\n"
-                "del _sys, _types"
-            )
+            install = f"{_MODULE}.install(globals(), {tools!r}, {'final_answer' in self._tools})"
+            self._checked(module_cell("_belljar_agent", "agent_tools", install))
             self._is_prepared = True
         if self._variables:
             variables, self._variables = self._outgoing(self._variables), {}
@@ -267,7 +258,7 @@ def _images(run: Run) -> list[PIL.Image.Image]:
     """Returns the images of a step that can be decoded."""
     images = []
     for image in run.images:
-        if image.mime_type in ("image/png", "image/jpeg"):
+        if image.mime_type in IMAGE_TYPES:
             try:
                 images.append(_decoded(image.data))
             except ValueError:

@@ -9,16 +9,19 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from server import TOKEN, Server
 
 from belljar import Sandbox, Session
+
+if TYPE_CHECKING:
+    from belljar.native import NativeServer
 
 ROOT = Path(__file__).resolve().parents[2]
 CRATES = ROOT / "crates"
 EXAMPLES = ROOT / "python/examples"
-COMMAND = Path(sys.executable).with_name("belljar")
 
 
 def is_required(capability: str) -> bool:
@@ -39,8 +42,13 @@ def missing(capability: str, reason: str) -> None:
     pytest.skip(reason)
 
 
-def need(module: str, python: tuple[int, int] = (3, 10)) -> ModuleType:
-    """Imports a module that a test needs, and that supports versions of Python from ``python`` on."""
+_PYTHON = {"deepagents": (3, 11), "e2b_code_interpreter": (3, 11), "pydantic_ai": (3, 11)}
+"""The first versions of Python of the packages that do not support all of Belljar's, as in their requirements."""
+
+
+def need(module: str) -> ModuleType:
+    """Imports a module that a test needs."""
+    python = _PYTHON.get(module.partition(".")[0], (3, 10))
     if sys.version_info < python:
         pytest.skip(f"{module} needs Python {python[0]}.{python[1]}")
     try:
@@ -50,8 +58,9 @@ def need(module: str, python: tuple[int, int] = (3, 10)) -> ModuleType:
         raise
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def box() -> Iterator[Sandbox]:
+    """A sandbox for the tests of one file, which may leave sessions."""
     with Sandbox(install=False) as sandbox:
         yield sandbox
 
@@ -69,6 +78,25 @@ def native_options() -> dict[str, Any]:
     if "(--sandbox native)" not in status.stdout:
         missing("native-sandbox", f"native kernels are not available: {status.stdout or status.stderr}")
     return {"venv": sys.prefix}
+
+
+@pytest.fixture(scope="session")
+def native(native_options: dict[str, Any]) -> Iterator[NativeServer]:
+    """A server with native kernels."""
+    from belljar.native import NativeServer
+
+    with NativeServer(**native_options) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that demands the token `TOKEN`."""
+    tokens = tmp_path_factory.mktemp("tokens") / "tokens"
+    tokens.write_text(f"{TOKEN}\n")
+    started = Server("--toolset", "all", "--auth-token-file", str(tokens))
+    yield started
+    started.stop()
 
 
 @pytest.fixture(scope="session")

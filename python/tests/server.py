@@ -8,6 +8,8 @@ import threading
 from pathlib import Path
 
 COMMAND = Path(sys.executable).with_name("belljar")
+TOKEN = "secret-of-the-tests"
+"""The token of the fixture `server`."""
 
 
 class Server:

@@ -17,18 +17,7 @@ import pytest
 
 import belljar
 from belljar import Sandbox, connect, connect_async
-from server import Server
-
-TOKEN = "secret-of-the-tests"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    tokens = tmp_path_factory.mktemp("tokens") / "tokens"
-    tokens.write_text(f"{TOKEN}\n")
-    started = Server("--toolset", "all", "--auth-token-file", str(tokens))
-    yield started
-    started.stop()
+from server import TOKEN, Server
 
 
 @pytest.fixture
@@ -64,7 +53,12 @@ def test_a_run_is_the_same_as_in_this_process(remote: Sandbox, box: Sandbox) -> 
 
 
 def test_variables_keep_their_types(remote: Sandbox) -> None:
-    variables = {"when": datetime.datetime(2024, 1, 2), "data": b"\x00\xff" * 5000, "number": 2**100, "keys": {(1, 2): {3}}}
+    variables = {
+        "when": datetime.datetime(2024, 1, 2),
+        "data": b"\x00\xff" * 5000,
+        "number": 2**100,
+        "keys": {(1, 2): {3}},
+    }
     run = remote.run("[when, data, number, keys]", globals=variables).check()
     assert run.value == list(variables.values())
     with pytest.raises(belljar.ArgumentTypeError, match="globals\\['o'\\]"):

@@ -16,15 +16,9 @@ from belljar import Sandbox
 from belljar.native import NativeServer
 
 
-@pytest.fixture(scope="module")
-def native(native_options: dict[str, Any]) -> Iterator[NativeServer]:
-    with NativeServer(**native_options) as server:
-        yield server
-
-
 @pytest.fixture
 def sandbox(native: NativeServer) -> Iterator[Any]:
-    need("deepagents", python=(3, 11))
+    need("deepagents")
     from belljar.deepagents import BelljarSandbox
 
     with native.connect() as box, BelljarSandbox(box) as created:
@@ -139,7 +133,7 @@ def test_agents_use_the_tools_of_files_and_long_output_is_offloaded(sandbox: Any
 
 
 def test_it_ends_its_server_or_its_session(native: NativeServer, native_options: dict[str, Any]) -> None:
-    need("deepagents", python=(3, 11))
+    need("deepagents")
     from belljar.deepagents import BelljarSandbox
 
     with native.connect() as box:
@@ -155,7 +149,7 @@ def test_it_ends_its_server_or_its_session(native: NativeServer, native_options:
 
 
 def test_arguments_are_checked(box: Sandbox) -> None:
-    need("deepagents", python=(3, 11))
+    need("deepagents")
     from belljar.deepagents import BelljarSandbox
 
     with pytest.raises(belljar.ArgumentError, match="venv: a sandbox that is passed"):

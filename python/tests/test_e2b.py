@@ -20,15 +20,9 @@ from belljar import code_interpreter as e2b
 from belljar.code_interpreter import Sandbox
 
 
-@pytest.fixture(scope="module")
-def plain_box() -> Iterator[belljar.Sandbox]:
-    with belljar.Sandbox(install=False) as box:
-        yield box
-
-
 @pytest.fixture
-def sandbox(plain_box: belljar.Sandbox) -> Iterator[Sandbox]:
-    with Sandbox.create(box=plain_box) as sandbox:
+def sandbox(box: belljar.Sandbox) -> Iterator[Sandbox]:
+    with Sandbox.create(box=box) as sandbox:
         yield sandbox
 
 
@@ -138,8 +132,8 @@ Figure()
     assert len(json.loads(execution.to_json())["results"]) == 8
 
 
-def test_code_that_ends_its_interpreter_is_an_error_and_files_stay(plain_box: belljar.Sandbox) -> None:
-    with Sandbox.create(envs={"A": "1"}, box=plain_box) as sandbox:
+def test_code_that_ends_its_interpreter_is_an_error_and_files_stay(box: belljar.Sandbox) -> None:
+    with Sandbox.create(envs={"A": "1"}, box=box) as sandbox:
         context = sandbox.create_code_context()
         sandbox.run_code("open('f', 'w').write('x'); y = 1")
         execution = sandbox.run_code("import os; os._exit(3)")
@@ -217,8 +211,8 @@ def test_contexts_have_variables_and_directories_of_their_own(sandbox: Sandbox) 
         sandbox.create_code_context(cwd="/absent")
 
 
-def test_environment_variables_of_sandbox_and_cell(plain_box: belljar.Sandbox) -> None:
-    with Sandbox.create(envs={"A": "sandbox", "B": "sandbox"}, box=plain_box) as sandbox:
+def test_environment_variables_of_sandbox_and_cell(box: belljar.Sandbox) -> None:
+    with Sandbox.create(envs={"A": "sandbox", "B": "sandbox"}, box=box) as sandbox:
         code = "import os; os.environ['A'], os.environ['B'], os.environ.get('C')"
         assert sandbox.run_code(code, envs={"B": "cell", "C": "cell"}).text == "('sandbox', 'cell', 'cell')"
         assert sandbox.run_code(code).text == "('sandbox', 'sandbox', None)"
@@ -243,12 +237,12 @@ with Sandbox.create() as sandbox:
     assert result.stdout == "1\n", result.stderr
 
 
-def test_threads_share_a_sandbox_and_have_their_own(sandbox: Sandbox, plain_box: belljar.Sandbox) -> None:
+def test_threads_share_a_sandbox_and_have_their_own(sandbox: Sandbox, box: belljar.Sandbox) -> None:
     sandbox.run_code("counts = {}")
     found: dict[int, str | None] = {}
 
     def work(number: int) -> None:
-        with Sandbox.create(box=plain_box) as own:
+        with Sandbox.create(box=box) as own:
             own.files.write("n", str(number))
             context = sandbox.create_code_context()
             sandbox.run_code(f"n = {number}", context=context)

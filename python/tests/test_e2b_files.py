@@ -15,15 +15,9 @@ from belljar.code_interpreter import Sandbox
 from belljar.code_interpreter._cells import ANSWER
 
 
-@pytest.fixture(scope="module")
-def plain_box() -> Iterator[belljar.Sandbox]:
-    with belljar.Sandbox(install=False) as box:
-        yield box
-
-
 @pytest.fixture
-def sandbox(plain_box: belljar.Sandbox) -> Iterator[Sandbox]:
-    with Sandbox.create(box=plain_box) as sandbox:
+def sandbox(box: belljar.Sandbox) -> Iterator[Sandbox]:
+    with Sandbox.create(box=box) as sandbox:
         yield sandbox
 
 
@@ -118,7 +112,7 @@ def test_commands_of_webassembly(sandbox: Sandbox) -> None:
     assert (sandbox.commands.list(), sandbox.commands.kill(1)) == ([], False)
 
 
-def test_code_that_attacks_the_operations_harms_only_its_sandbox(sandbox: Sandbox, plain_box: belljar.Sandbox) -> None:
+def test_code_that_attacks_the_operations_harms_only_its_sandbox(sandbox: Sandbox, box: belljar.Sandbox) -> None:
     sandbox.files.write("f", "x")
     answers = [
         "{'value': {'name': 1, 'type': 'disk'}}",
@@ -141,7 +135,7 @@ def test_code_that_attacks_the_operations_harms_only_its_sandbox(sandbox: Sandbo
     sandbox.run_code("import sys\nsys.modules.clear(); __builtins__ = None")
     with pytest.raises(e2b.SandboxException):
         sandbox.files.exists("f")
-    with Sandbox.create(box=plain_box) as other:
+    with Sandbox.create(box=box) as other:
         assert not other.files.exists("f")
     sandbox.restart_code_context(context)
     assert sandbox.files.read("f") == "x" and sandbox.run_code("6 * 7").text == "42"

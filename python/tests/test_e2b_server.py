@@ -4,45 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import COMMAND, missing
-from server import Server
+from conftest import missing
+from server import TOKEN, Server
 
 import belljar
 from belljar import code_interpreter as e2b
 from belljar.code_interpreter import AsyncSandbox, Sandbox
-
-TOKEN = "secret-of-the-tests"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    tokens = tmp_path_factory.mktemp("tokens") / "tokens"
-    tokens.write_text(f"{TOKEN}\n")
-    started = Server("--toolset", "all", "--auth-token-file", str(tokens))
-    yield started
-    started.stop()
-
-
-@pytest.fixture(scope="module")
-def native_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    native = tmp_path_factory.mktemp("native")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BELLJAR_NATIVE", str(native))
-        setup = [str(COMMAND), "native", "setup", "--venv", sys.prefix]
-        done = subprocess.run(setup, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        status = subprocess.run([str(COMMAND), "native", "status"], capture_output=True, text=True, check=False)
-        if "(--sandbox native)" not in status.stdout:
-            missing("native-sandbox", "this machine has no sandbox for native kernels")
-        started = Server("--toolset", "all", "--sandbox", "native")
-    yield started
-    started.stop()
+from belljar.native import NativeServer
 
 
 def test_cells_files_contexts_and_forks(server: Server) -> None:
@@ -104,8 +75,8 @@ def test_server_that_is_lost_is_an_error() -> None:
         assert not sandbox.is_running() and not sandbox.kill()
 
 
-def test_native_kernels_run_all_commands(native_server: Server) -> None:
-    with belljar.connect(native_server.url) as box, Sandbox.create(envs={"A": "1"}, box=box) as sandbox:
+def test_native_kernels_run_all_commands(native: NativeServer) -> None:
+    with native.connect() as box, Sandbox.create(envs={"A": "1"}, box=box) as sandbox:
         assert sandbox.run_code("x = 6\nx * 7").text == "42"
         sandbox.files.write("/home/user/table.csv", "b\na\n")
         assert sandbox.files.read("/home/user/table.csv") == sandbox.files.read("table.csv") == "b\na\n"
@@ -132,8 +103,8 @@ def test_native_kernels_run_all_commands(native_server: Server) -> None:
         assert Path(sandbox.files.get_info(".").path).name == "session"
 
 
-def test_data_frames_have_their_columns(native_server: Server) -> None:
-    with belljar.connect(native_server.url) as box, Sandbox.create(box=box) as sandbox:
+def test_data_frames_have_their_columns(native: NativeServer) -> None:
+    with native.connect() as box, Sandbox.create(box=box) as sandbox:
         code = "import pandas\npandas.DataFrame({'n': [1, 2], 'day': pandas.to_datetime(['2024-01-02', None])})"
         execution = sandbox.run_code(code)
         if execution.error is not None and execution.error.name == "ModuleNotFoundError":

@@ -6,19 +6,15 @@ import dataclasses
 import enum
 import inspect
 import re
-import sys
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from conftest import ROOT, need
 
 import belljar
 from belljar import code_interpreter
 
 PAGE = ROOT / "docs/python/e2b.md"
-
-pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="e2b-code-interpreter needs Python 3.11")
 
 # What E2B's package exports and Belljar's does not: other services, and types of arguments.
 NOT_EXPORTED = re.compile(

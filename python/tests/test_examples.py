@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import COMMAND, EXAMPLES, ROOT, need
+from conftest import EXAMPLES, ROOT, need
+from server import COMMAND
 from scripted import Script, server
 
 PAGES = sorted((ROOT / "docs/python").glob("*.md"))
@@ -83,6 +85,7 @@ def test_fastmcp_code_mode() -> None:
 
 def test_pydantic_ai_mcp() -> None:
     need("fastmcp")
+    need("pydantic_ai")
     import pydantic_ai_mcp
 
     script = Script("sum(range(10))")
@@ -130,7 +133,7 @@ def test_langchain_agent() -> None:
 
 
 def test_deepagents_sandbox(native_options: dict[str, Any]) -> None:
-    need("deepagents", python=(3, 11))
+    need("deepagents")
     import deepagents_sandbox
 
     script = Script("wc -l < orders.csv", "awk -F, 'NR > 1 { sum += $2 } END { print sum }' orders.csv; exit 3")

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import COMMAND, CRATES
+from conftest import CRATES
+from server import COMMAND
 
 from belljar import AsyncSandbox, Sandbox
 from belljar._compat import CodeSandbox

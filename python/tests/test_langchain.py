@@ -88,7 +88,7 @@ def test_fresh_calls_share_nothing(box: Sandbox) -> None:
         assert "NameError" in call(tool, "x").content
         assert call(tool, "import os\nos.listdir()").content == "[]"
         assert box._sessions == []
-        assert "starts with no variables" in tool.description
+        assert "variables and files of earlier calls do not exist" in tool.description
 
 
 def test_a_function_can_choose_the_session_and_old_ones_are_closed(box: Sandbox) -> None:
@@ -143,6 +143,39 @@ def test_tools_with_injected_arguments_are_refused() -> None:
         PythonTool(tools=[tools.tool(remember)])
 
 
+@pytest.mark.parametrize("code", [None, 5, ["x"], "'\ud800'"])
+def test_invalid_code_is_an_error_of_the_arguments(box: Sandbox, code: object) -> None:
+    from langchain.agents import create_agent
+    from scripted import Script
+    from test_examples import langchain_model
+
+    from belljar.langchain import PythonTool
+
+    with PythonTool(box) as tool:
+        agent = create_agent(langchain_model(Script(code), "run_python", "code"), [tool])  # type: ignore[arg-type]
+        assert "the code " in agent.invoke({"messages": [("user", "What is it?")]})["messages"][-1].text
+
+
+def test_names_that_are_not_those_of_variables_are_passed_on(box: Sandbox) -> None:
+    from belljar.langchain import PythonTool
+
+    schema = {
+        "type": "object",
+        "properties": {"user-id": {"type": "integer"}, "to": {"type": "string"}},
+        "required": ["user-id", "to"],
+    }
+    structured = need("langchain_core.tools").StructuredTool
+
+    def send(**arguments: Any) -> str:
+        return str(sorted(arguments.items()))
+
+    tool = structured.from_function(send, name="send-mail", description="Sends a mail.", args_schema=schema)
+    with PythonTool(box, tools=[tool]) as python:
+        assert "async def send_mail(to: str, **others):" in python.description
+        content = call(python, "await send_mail('Ada', **{'user-id': 1})").content
+        assert content == repr("[('to', 'Ada'), ('user-id', 1)]")
+
+
 def test_images_are_blocks_of_the_content(box: Sandbox) -> None:
     from belljar.langchain import PythonTool
 
@@ -153,12 +186,11 @@ def test_images_are_blocks_of_the_content(box: Sandbox) -> None:
         assert [image["mime_type"] for image in images] == ["image/png"] * 2
         assert base64.b64decode(images[0]["base64"]).startswith(b"\x89PNG")
         message = call(tool, show.format(12))
-        assert len(message.content) == 9 and "3 of the 11 images" in message.content[0]["text"]
+        assert len(message.content) == 11 and "[1 of 11 images" in message.content[0]["text"]
         assert len(message.artifact["images"]) == 11
     with PythonTool(box, images=False) as tool:
-        assert (
-            call(tool, show.format(2)).content == "'shown'\n(1 of the 1 images that the code displayed are not shown)"
-        )
+        assert call(tool, show.format(2)).content == "'shown'\n[1 of 1 images are not shown: the result is text only]"
+        assert "images" not in tool.description
 
 
 def test_long_results_lose_their_middle(box: Sandbox) -> None:
@@ -243,11 +275,16 @@ def test_code_can_run_on_a_server() -> None:
 def test_arguments_are_checked(box: Sandbox) -> None:
     from belljar.langchain import PythonTool
 
+    pausing = Sandbox(tools=[belljar.McpServer("none", name="none")], approve="pause")
     for options, match in [
         ({"state": "session"}, "state"),
         ({"max_sessions": 0}, "max_sessions"),
         ({"sandbox": box, "packages": []}, "packages"),
         ({"tools": [exchange(), exchange()]}, "two functions"),
+        ({"tools": [belljar.Tool(print, deferred=True)]}, "'print' is deferred"),
+        ({"sandbox": Sandbox(tools=[belljar.Tool(print, deferred=True)])}, "'print' is deferred"),
+        ({"tools": [belljar.McpServer("none", name="none")]}, "MCP servers"),
+        ({"sandbox": pausing}, "'pause' is not supported"),
     ]:
         with pytest.raises(belljar.ArgumentError, match=match):
             PythonTool(**options)

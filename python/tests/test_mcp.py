@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import COMMAND, CRATES, missing
+from conftest import CRATES, missing
+from server import COMMAND
 
 import belljar
 from belljar import ApprovalRequest, AsyncSandbox, McpServer, Sandbox, tool

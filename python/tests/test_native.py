@@ -18,12 +18,6 @@ from belljar import ArgumentTypeError, Sandbox, SandboxError
 from belljar.native import CommandError, NativeServer, Shell
 
 
-@pytest.fixture(scope="module")
-def native(native_options: dict[str, Any]) -> Iterator[NativeServer]:
-    with NativeServer(**native_options) as server:
-        yield server
-
-
 @pytest.fixture
 def shell(native: NativeServer) -> Iterator[Shell]:
     with native.connect() as box:

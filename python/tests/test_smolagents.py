@@ -270,6 +270,8 @@ def test_arguments_are_checked(smolagents: Any, box: Sandbox) -> None:
 
     with pytest.raises(belljar.ArgumentError, match="packages: a sandbox that is passed"):
         BelljarExecutor(box, packages=["numpy"])
+    with pytest.raises(belljar.ArgumentError, match="'print' is deferred"):
+        BelljarExecutor(tools=[belljar.Tool(print, deferred=True)])
     with pytest.raises(belljar.ArgumentTypeError, match="sandbox"):
         BelljarExecutor("http://example.org")  # type: ignore[arg-type]
 

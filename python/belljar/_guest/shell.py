@@ -202,7 +202,7 @@ class _Process:
             # Processes that it has left in the background may hold its output.
             code = self.process.poll()
         if dropped:
-            output = f"... ({dropped} bytes are left out) ...\n".encode() + output
+            output = f"[… {dropped} bytes are left out]\n".encode() + output
         return output, code
 
     def kill(self) -> None:
@@ -267,5 +267,5 @@ def _contents(file: IO[bytes], limit: int) -> tuple[str, bool]:
         return base64.b64encode(file.read()).decode(), False
     head = file.read(limit // 2)
     file.seek(size - limit // 2)
-    left_out = f"\n... ({size - limit} bytes are left out) ...\n".encode()
+    left_out = f"\n[… {size - limit} bytes are left out]\n".encode()
     return base64.b64encode(head + left_out + file.read(limit // 2)).decode(), True

@@ -17,7 +17,7 @@ from ._models import Context, Execution, ExecutionError, OutputMessage, Result
 from ._output import Write
 from ._relay import call, relayed
 from ._settings import check_connection
-from ._steps import Steps, T, perform_async
+from .._steps import Steps, T, perform_async
 from ._variants import by_id, by_id_or, by_optional_id
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ import threading
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import Future
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import _native
 from .._errors import BelljarError
+from .._guest_sources import module_cell
 from .._run import Run
 from ._errors import (
     FileNotFoundException,
@@ -30,7 +30,7 @@ from ._output import Lines
 if TYPE_CHECKING:
     from .._base import BaseSandbox, BaseSession
     from ._output import Write
-    from ._steps import Steps
+    from .._steps import Steps
 
 ANSWER = "application/vnd.belljar.answer+json"
 CODE_TIMEOUT = 300.0
@@ -100,14 +100,9 @@ class Cells:
         if not self.default:
             self._add_context(uuid.uuid4().hex, "")
             self.default = next(reversed(self.contexts))
-        source = Path(__file__).with_name("_guest.py").read_text(encoding="utf-8")
-        code = f"""import sys, types
-if {_MODULE!r} not in sys.modules:
-    module = sys.modules[{_MODULE!r}] = types.ModuleType({_MODULE!r})
-    exec(compile({source!r}, "<{_MODULE}>", "exec"), module.__dict__)
-"""
         arguments = json.dumps({"context": self.default, "envs": self.envs, "new_envs": dict(self.new_envs)})
-        run = yield from self._cell(f"exec({code!r}, {{}})\n{_CALL}('setup', {arguments!r})", REQUEST_TIMEOUT)
+        code = module_cell(_MODULE, "code_interpreter", f"{_CALL}('setup', {arguments!r})")
+        run = yield from self._cell(code, REQUEST_TIMEOUT)
         answer = answer_of("setup", run)
         try:
             self.home, self.is_native = str(answer["home"]), bool(answer["native"])

@@ -9,7 +9,7 @@ from ._cells import answer_of, texts_by_name
 from ._errors import InvalidArgumentException, SandboxException, UnsupportedException
 from ._info import CommandExitException, CommandResult
 from ._relay import relayed
-from ._steps import Steps, T
+from .._steps import Steps, T
 
 if TYPE_CHECKING:
     from ._core import Core

@@ -27,7 +27,7 @@ from ._errors import (
 from ._info import SandboxInfo, SandboxState, SnapshotInfo
 from ._models import Context
 from ._settings import lifetime
-from ._steps import Steps, T, perform, perform_async
+from .._steps import Steps, T, perform, perform_async
 
 if TYPE_CHECKING:
     import asyncio
@@ -317,9 +317,8 @@ class Core(Cells):
 
 def _close(session: Any) -> None:
     """Closes a session, and waits for that."""
-    session._remove()
     try:
-        wait(native_call(session._native.close, None))
+        session._close()
     except BelljarError:
         # Its server has ended, and the session with it.
         pass

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeAlias
 
     from ._core import Core
-    from ._steps import Steps
+    from .._steps import Steps
 
 WriteData: TypeAlias = "Union[str, bytes, IO[Any], Iterable[bytes]]"
 """The contents of a file: a text, bytes, an open file, or pieces of bytes."""

@@ -10,7 +10,7 @@ from . import _files as steps
 from ._errors import UnsupportedException
 from ._files import AsyncFileStreamReader, FileStreamReader, Format, WriteData, WriteEntry
 from ._info import EntryInfo, WriteInfo
-from ._steps import Steps, T
+from .._steps import Steps, T
 
 if TYPE_CHECKING:
     from ._core import Core

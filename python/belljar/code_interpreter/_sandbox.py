@@ -15,7 +15,7 @@ from ._handle import NO_MCP, NO_METRICS, NO_UPDATE, BaseHandle, is_only_files, o
 from ._info import Paginator, SandboxInfo, SandboxQuery, SnapshotInfo
 from ._models import Context, Execution, ExecutionError, OutputMessage, Result
 from ._settings import check_connection
-from ._steps import Steps, T, perform
+from .._steps import Steps, T, perform
 from ._variants import by_id, by_id_or, by_optional_id
 
 if TYPE_CHECKING:

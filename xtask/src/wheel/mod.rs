@@ -22,13 +22,15 @@ const TOOLS: [&str; 2] = ["maturin==1.16.0", "uv==0.13.9"];
 /// The versions of CPython with which the package is tested where they are installed.
 const VERSIONS: [&str; 3] = ["3.10", "3.12", "3.14"];
 /// The tests that do not depend on the version of CPython, or need the frameworks of the examples.
-const ONCE: [&str; 13] = [
+const ONCE: [&str; 15] = [
     "test_anthropic.py",
     "test_anthropic_dumps.py",
     "test_deepagents.py",
+    "test_e2b_signatures.py",
     "test_examples.py",
     "test_fastmcp.py",
     "test_golden.py",
+    "test_integrations.py",
     "test_langchain.py",
     "test_leaks.py",
     "test_openai.py",

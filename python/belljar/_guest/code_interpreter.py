@@ -1,4 +1,4 @@
-"""The half of a sandbox that runs inside: contexts, files and commands. It is sent to the session as text.
+"""Contexts, files and commands of a sandbox. `belljar.code_interpreter` runs this text there; it is not imported.
 
 The interpreter may be that of WebAssembly or a native kernel. Requests and answers are JSON.
 """

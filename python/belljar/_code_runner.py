@@ -1,6 +1,6 @@
 """Code that a model's API asks a host to run, and whose calls of tools go back to the caller of that API.
 
-The steps are generators, which sync and async callers drive: each yields what a method of a session has returned.
+The steps are those of `_steps`, with the methods of a session.
 """
 
 from __future__ import annotations
@@ -8,16 +8,18 @@ from __future__ import annotations
 import json
 import secrets
 from collections import deque
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
-from ._base import BaseSandbox, BaseSession
-from ._derive import refuse_pauses, session_with_tools
+from ._base import BaseSession
+from ._code_tool import why_not_code
 from ._errors import ArgumentError, ArgumentTypeError, DumpError, ServerError
-from ._model_text import why_not_code
+from ._integration_sandbox import session_with_tools
 from ._run import Call, Run
-from ._tool_schemas import SchemaTool
+from ._schema_tools import SchemaTool
+from ._steps import Steps
 
 MAX_CALLS = 100
 """The calls of tools by one piece of code, unless the caller sets another number."""
@@ -31,9 +33,6 @@ MAX_FILE_BYTES = 32 * 1024 * 1024
 
 _HEAD_SIZE = 4
 """The bytes of a dump that are the size of its state."""
-
-Steps = Generator[Any, Any, None]
-_Result = TypeVar("_Result")
 
 
 class ToolError(Exception):
@@ -106,7 +105,6 @@ class CodeRunner:
         reads_files: bool,
     ) -> None:
         """Creates a runner of a session's code, which can call ``tools``, by their names in the API."""
-        refuse_pauses(session._sandbox)
         self._session: Any = session_with_tools(session, tools.values())
         self._tools = {tool.name: (name, tool) for name, tool in tools.items()}
         self._timeout = timeout
@@ -126,7 +124,7 @@ class CodeRunner:
         """Returns the calls that wait for results."""
         return list(self._current.calls.values()) if self._current is not None else []
 
-    def dump(self) -> Generator[Any, Any, bytes]:
+    def dump(self) -> Steps[bytes]:
         """Returns the session with the code that waits."""
         current = self._current
         state: dict[str, Any] = {"queue": [_described(each) for each in self._queue], "current": None}
@@ -135,10 +133,10 @@ class CodeRunner:
             fields = {"calls": calls, "made": current.made, "sizes": current.sizes}
             state["current"] = {"request": _described(current.request), **fields}
         head = json.dumps(state).encode()
-        contents: bytes = yield self._session.dump()
+        contents: bytes = yield self._session.dump
         return len(head).to_bytes(_HEAD_SIZE, "big") + head + contents
 
-    def restore(self, state: Mapping[str, Any]) -> Steps:
+    def restore(self, state: Mapping[str, Any]) -> Steps[None]:
         """Goes on with a session that was loaded, and the state of its dump."""
         try:
             self._queue.extend(Request(**each) for each in state["queue"])
@@ -149,12 +147,12 @@ class CodeRunner:
                 current.calls[number] = PendingCall(identifier, name, passed, current.request)
         except (KeyError, TypeError, ValueError) as error:
             raise DumpError(f"the state of the code that waits is not valid: {error}") from None
-        current.run = yield self._session.paused()
+        current.run = yield self._session.paused
         if current.run is None or {call.id for call in current.run.pending} != set(current.calls):
             raise DumpError("the calls that wait are not those of the session")
         self._current = current
 
-    def begin(self, requests: Iterable[Request]) -> Steps:
+    def begin(self, requests: Iterable[Request]) -> Steps[None]:
         """Runs pieces of code, until all have ended or one waits."""
         if self._current is not None:
             waiting = [call.id for call in self.pending()]
@@ -162,7 +160,7 @@ class CodeRunner:
         self._queue.extend(requests)
         yield from self._guarded(self._work())
 
-    def go_on(self, results: Mapping[str, Any]) -> Steps:
+    def go_on(self, results: Mapping[str, Any]) -> Steps[None]:
         """Continues the code with results of its calls, by their identifiers. Exceptions are raised in the code."""
         current = self._current
         known = {call.id: number for number, call in current.calls.items()} if current is not None else {}
@@ -173,13 +171,13 @@ class CodeRunner:
         answers = {known[identifier]: result for identifier, result in results.items()}
         yield from self._guarded(self._go_on(current, answers))
 
-    def restart(self) -> Steps:
+    def restart(self) -> Steps[None]:
         """Replaces the session's interpreter by a new one, without the code that waits."""
         self._queue.clear()
         self._current = None
-        yield self._session.restart()
+        yield self._session.restart
 
-    def _guarded(self, steps: Steps) -> Steps:
+    def _guarded(self, steps: Steps[None]) -> Steps[None]:
         try:
             yield from steps
         except BaseException:
@@ -188,15 +186,15 @@ class CodeRunner:
             self._current = None
             raise
 
-    def _go_on(self, current: _Current, answers: dict[int, Any]) -> Steps:
+    def _go_on(self, current: _Current, answers: dict[int, Any]) -> Steps[None]:
         assert current.run is not None
         for number in answers:
             del current.calls[number]
-        current.run = yield current.run.resume(answers)
+        current.run = yield partial(current.run.resume, answers)
         yield from self._settle(current)
         yield from self._work()
 
-    def _work(self) -> Steps:
+    def _work(self) -> Steps[None]:
         while self._current is None and self._queue:
             request = self._queue.popleft()
             if (reason := why_not_code(request.code)) is not None:
@@ -204,14 +202,14 @@ class CodeRunner:
                 continue
             self._current = current = _Current(request, (yield from self._sizes()))
             try:
-                current.run = yield self._session.run(request.code, timeout=self._timeout)
+                current.run = yield partial(self._session.run, request.code, timeout=self._timeout)
             except ServerError as error:
                 self._finished.append(Finished(request, unavailable=str(error)))
                 self._current = None
                 continue
             yield from self._settle(current)
 
-    def _settle(self, current: _Current) -> Steps:
+    def _settle(self, current: _Current) -> Steps[None]:
         """Ends a piece of code, or finds the calls for which it waits."""
         while (run := current.run) is not None and run.status == "paused":
             refused = {}
@@ -224,13 +222,13 @@ class CodeRunner:
                     refused[call.id] = error
             if not refused:
                 return
-            current.run = yield run.resume(refused)
+            current.run = yield partial(run.resume, refused)
         files = []
         if self._reads_files:
             sizes = yield from self._sizes()
             new = [path for path, size in sizes.items() if current.sizes.get(path) != size and size <= MAX_FILE_BYTES]
             for path in new[:MAX_FILES]:
-                files.append((path, (yield self._session.files.read(path))))
+                files.append((path, (yield partial(self._session.files.read, path))))
         self._finished.append(Finished(current.request, current.run, files=tuple(files)))
         self._current = None
 
@@ -250,10 +248,10 @@ class CodeRunner:
             raise ValueError(f"{tool.name}(): the arguments have {len(text):,} characters, at most {MAX_ARGUMENTS:,}")
         return PendingCall(f"{self._call_prefix}{secrets.token_hex(12)}", name, json.loads(text), current.request)
 
-    def _sizes(self) -> Generator[Any, Any, dict[str, int]]:
+    def _sizes(self) -> Steps[dict[str, int]]:
         if not self._reads_files:
             return {}
-        return {file.path: file.size for file in (yield self._session.files.list())}
+        return {file.path: file.size for file in (yield self._session.files.list)}
 
 
 def _described(request: Request) -> dict[str, Any]:
@@ -276,50 +274,6 @@ def split_dump(dump: bytes) -> tuple[dict[str, Any], bytes]:
     if not isinstance(state, dict) or state.keys() != {"queue", "current"}:
         raise DumpError("the bytes are not a session of code that was dumped")
     return state, dump[end:]
-
-
-def begin_session(
-    kind: type[BaseSandbox[Any]], sandbox: object, options: dict[str, Any]
-) -> tuple[BaseSandbox[Any] | None, BaseSession, bool]:
-    """Returns a sandbox to be closed with its session, a session, and whether it is to be closed."""
-    if isinstance(sandbox, kind._session_type):
-        if options:
-            raise ArgumentError(f"{', '.join(options)}: a session that is passed has the options of its sandbox")
-        return None, sandbox, False
-    if isinstance(sandbox, kind):
-        if options:
-            raise ArgumentError(f"{', '.join(options)}: a sandbox that is passed has its own options")
-        return None, sandbox.session(), True
-    if sandbox is not None:
-        raise ArgumentTypeError(f"sandbox: {kind.__name__} or a session is needed, not {type(sandbox).__name__}")
-    owned = kind(**options)
-    return owned, owned.session(), True
-
-
-def drive(steps: Generator[Any, Any, _Result]) -> _Result:
-    """Runs steps whose results are there at once."""
-    value = None
-    while True:
-        try:
-            value = steps.send(value)
-        except StopIteration as stop:
-            result: _Result = stop.value
-            return result
-
-
-async def drive_async(steps: Generator[Any, Any, _Result]) -> _Result:
-    """Runs steps whose results are awaited."""
-    advance, value = steps.send, None
-    while True:
-        try:
-            step = advance(value)
-        except StopIteration as stop:
-            result: _Result = stop.value
-            return result
-        try:
-            advance, value = steps.send, await step
-        except BaseException as error:
-            advance, value = steps.throw, error
 
 
 def get(item: Any, name: str) -> Any:

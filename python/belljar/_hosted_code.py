@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ._api_code import (
-    MAX_CALLS,
-    CodeRunner,
-    Finished,
-    PendingCall,
-    Request,
-    Steps,
-    begin_session,
-    drive,
-    drive_async,
-    split_dump,
-)
 from ._asyncio import AsyncSandbox, AsyncSession
+from ._code_runner import MAX_CALLS, CodeRunner, Finished, PendingCall, Request, get, split_dump
+from ._code_tool import TOOL_NAME, describe
 from ._errors import ArgumentError, ArgumentTypeError, DumpError
-from ._model_text import MAX_TEXT
+from ._integration_sandbox import choose_session
+from ._model_text import MAX_TEXT, run_text
 from ._sandbox import Sandbox, Session
+from ._steps import Steps, perform, perform_async
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -31,19 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ._base import BaseSandbox
-    from ._tool_schemas import SchemaTool
-
-TOOL_NAME = "run_python"
-DESCRIPTION = (
-    "Runs Python in a sandbox, in a session that keeps variables and files. Returns what the code prints, and the value"
-    " of its last line if that is an expression. `await` works outside of functions."
-)
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {"code": {"type": "string", "description": "The code to run."}},
-    "required": ["code"],
-    "additionalProperties": False,
-}
+    from ._schema_tools import SchemaTool
 
 
 @dataclass(frozen=True)
@@ -85,7 +65,7 @@ class HostedCode(ABC):
         self.tool_name = tool_name
         """The name of the tool that runs code, as the model sees it."""
         self._max_text = max_text
-        self._sandbox, session, self._closes_session = begin_session(self._sandbox_type, sandbox, options)
+        self._sandbox, session, self._closes_session = choose_session(self._sandbox_type, sandbox, options)
         self._session: Any = session
         self._new_runner = partial(
             CodeRunner,
@@ -103,10 +83,13 @@ class HostedCode(ABC):
         return "\n\n".join(tool.stub() for tool in functions)
 
     def _description(self) -> str:
-        stubs = self.stubs()
-        if not stubs:
-            return DESCRIPTION
-        return f"{DESCRIPTION}\n\nThe code can call these functions, without importing them:\n\n{stubs}"
+        return describe(self.stubs())
+
+    def _text(self, finished: Finished) -> str:
+        """Returns the result of a piece of code as text, or the reason why it was not run."""
+        if finished.run is None:
+            return finished.invalid or finished.unavailable or ""
+        return run_text(finished.run, self._max_text)
 
     @abstractmethod
     def _tool(self, description: Mapping[str, Any]) -> SchemaTool | None:
@@ -128,7 +111,7 @@ class HostedCode(ABC):
     def _answers(self, items: Iterable[Any]) -> dict[str, Any]:
         """Returns the results of calls, by their identifiers."""
 
-    def _restore(self, dump: bytes) -> Steps:
+    def _restore(self, dump: bytes) -> Steps[None]:
         """Replaces the session, which is new, by that of a dump."""
         state, contents = split_dump(dump)
         if not self._closes_session:
@@ -141,7 +124,7 @@ class HostedCode(ABC):
         self._session, self._runner = session, self._new_runner(session)
         yield from self._runner.restore(state)
 
-    def _step(self, steps: Steps) -> Generator[Any, Any, Step]:
+    def _step(self, steps: Steps[None]) -> Steps[Step]:
         yield from steps
         results = [self._result(each) for each in self._runner.take_finished()]
         return Step(results, self.calls)
@@ -165,15 +148,15 @@ class SyncHostedCode(HostedCode):
 
     def run(self, items: Iterable[Any]) -> Step:
         """Runs the code among what a model has written, one piece after the other. Other items are ignored."""
-        return drive(self._step(self._runner.begin(self._requests(items))))
+        return perform(self._step(self._runner.begin(self._requests(items))))
 
     def resume(self, results: Iterable[Any]) -> Step:
         """Continues the code with results of its calls, all of them or some."""
-        return drive(self._step(self._runner.go_on(self._answers(results))))
+        return perform(self._step(self._runner.go_on(self._answers(results))))
 
     def dump(self) -> bytes:
         """Returns the session with the code that waits as bytes, with which `load` continues it in another process."""
-        return drive(self._runner.dump())
+        return perform(self._runner.dump())
 
     @classmethod
     def load(cls, dump: bytes, sandbox: Any = None, **options: Any) -> Self:
@@ -183,7 +166,7 @@ class SyncHostedCode(HostedCode):
         """
         code = cls(sandbox, **options)
         try:
-            drive(code._restore(dump))
+            perform(code._restore(dump))
         except BaseException:
             code.close()
             raise
@@ -191,7 +174,7 @@ class SyncHostedCode(HostedCode):
 
     def restart(self) -> None:
         """Gives up code that waits, and the variables. The files stay."""
-        drive(self._runner.restart())
+        perform(self._runner.restart())
 
     def close(self) -> None:
         """Ends the session, unless the caller has passed it."""
@@ -222,22 +205,22 @@ class AsyncHostedCode(HostedCode):
 
     async def run(self, items: Iterable[Any]) -> Step:
         """Runs the code among what a model has written, one piece after the other. Other items are ignored."""
-        return await drive_async(self._step(self._runner.begin(self._requests(items))))
+        return await perform_async(self._step(self._runner.begin(self._requests(items))))
 
     async def resume(self, results: Iterable[Any]) -> Step:
         """Continues the code with results of its calls, all of them or some."""
-        return await drive_async(self._step(self._runner.go_on(self._answers(results))))
+        return await perform_async(self._step(self._runner.go_on(self._answers(results))))
 
     async def dump(self) -> bytes:
         """Returns the session with the code that waits as bytes: see `SyncHostedCode.dump`."""
-        return await drive_async(self._runner.dump())
+        return await perform_async(self._runner.dump())
 
     @classmethod
     async def load(cls, dump: bytes, sandbox: Any = None, **options: Any) -> Self:
         """Continues code from the bytes of `dump`: see `SyncHostedCode.load`."""
         code = cls(sandbox, **options)
         try:
-            await drive_async(code._restore(dump))
+            await perform_async(code._restore(dump))
         except BaseException:
             await code.close()
             raise
@@ -245,7 +228,7 @@ class AsyncHostedCode(HostedCode):
 
     async def restart(self) -> None:
         """Gives up code that waits, and the variables. The files stay."""
-        await drive_async(self._runner.restart())
+        await perform_async(self._runner.restart())
 
     async def close(self) -> None:
         """Ends the session, unless the caller has passed it."""
@@ -261,3 +244,17 @@ class AsyncHostedCode(HostedCode):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def text_of(content: object, kind: str) -> str:
+    """Returns the text of a tool's result: a text, or a list of parts of the type ``kind``. Code receives no others."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, Iterable):
+        raise ArgumentTypeError(f"results: the content is neither a text nor a list but {type(content).__name__}")
+    texts = []
+    for part in content:
+        if get(part, "type") != kind:
+            raise ArgumentError(f"results: code receives text only, not content of the type {get(part, 'type')!r}")
+        texts.append(str(get(part, "text")))
+    return "\n".join(texts)

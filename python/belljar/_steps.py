@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from typing_extensions import TypeAlias
 
 T = TypeVar("T")
-Steps: TypeAlias = "Generator[Callable[[], Any], Any, T]"
+Steps: TypeAlias = "Generator[Callable[..., Any], Any, T]"
 
 
-def perform(steps: Steps[T]) -> T:
-    """Performs all steps, and returns the result."""
+def perform(steps: Steps[T], *arguments: Any) -> T:
+    """Performs all steps, each a call with these arguments, and returns the result."""
     try:
         step = next(steps)
         while True:
             try:
-                result = step()
+                result = step(*arguments)
                 if isinstance(result, Future):
                     result = result.result()
             except BaseException as error:
@@ -36,13 +36,13 @@ def perform(steps: Steps[T]) -> T:
         return value
 
 
-async def perform_async(steps: Steps[T]) -> T:
+async def perform_async(steps: Steps[T], *arguments: Any) -> T:
     """Performs all steps on the running event loop, and returns the result."""
     try:
         step = next(steps)
         while True:
             try:
-                result = step()
+                result = step(*arguments)
                 if isinstance(result, Future):
                     import asyncio
 
