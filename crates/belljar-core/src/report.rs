@@ -80,7 +80,7 @@ pub struct ReportError {
     pub name: String,
     /// The exception's text.
     pub message: String,
-    /// The traceback; empty if there is none.
+    /// The traceback, or an empty text.
     pub traceback: String,
 }
 

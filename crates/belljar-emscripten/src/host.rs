@@ -103,7 +103,7 @@ impl Host {
         }
     }
 
-    /// Returns the recording of the program, if there is one.
+    /// Returns the recording of the program, or `None` without one.
     pub fn recording(&self) -> Option<&Recording> {
         self.clock.sources().as_recorded()
     }

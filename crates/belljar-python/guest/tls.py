@@ -19,7 +19,7 @@ _PUBLIC_CERTIFICATES = ("certifi/cacert.pem", "/etc/ssl/cert.pem", "/etc/ssl/cer
 
 
 class SSLSession:
-    """A session that could be resumed. There are none: each connection has its own."""
+    """A session that could be resumed, which no connection has: each has its own."""
 
 
 class SSLContext:

@@ -384,7 +384,7 @@ impl Python {
         self.shared.libraries.has_unoptimized()
     }
 
-    /// Returns the reason why the bundle is not used, if there is one that does not fit.
+    /// Returns the reason why the bundle is not used: one of its files does not fit.
     pub fn notice(&self) -> Option<&str> {
         self.shared.notice.as_deref()
     }

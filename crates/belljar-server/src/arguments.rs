@@ -158,7 +158,7 @@ impl UploadFile {
     /// Returns the file's bytes.
     ///
     /// # Errors
-    /// When there are none, or both text and base64, or invalid base64.
+    /// When neither or both of text and base64 are given, or invalid base64.
     pub(crate) fn bytes(&self) -> Result<Vec<u8>, ArgumentError> {
         match (&self.content, &self.base64) {
             (Some(text), None) => Ok(text.clone().into_bytes()),

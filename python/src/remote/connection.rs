@@ -51,7 +51,7 @@ impl Drop for OutputConnection {
     }
 }
 
-/// The receiver of the output of a call, if there is one.
+/// The receiver of the output of a call.
 type OutputReceiver = Arc<Mutex<Option<Sender<(Stream, String)>>>>;
 
 /// A call of a tool that runs code.

@@ -139,7 +139,7 @@ impl Authorizer {
         Some(AuthError::AuthorizationFailed(reason.clone()))
     }
 
-    /// Returns the manager, which is created from the stored tokens if there is none.
+    /// Returns the manager, created from the stored tokens by the first call.
     async fn with_manager<'a>(&self, state: &'a mut State) -> Result<&'a mut AuthorizationManager, AuthError> {
         let manager = match state.manager.take() {
             Some(manager) => manager,

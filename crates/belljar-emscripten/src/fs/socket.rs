@@ -127,7 +127,7 @@ impl Filesystem {
         Ok(socket)
     }
 
-    /// Notes in the recording of the program, if there is one, that it used the network: it cannot be replayed.
+    /// Notes in a recording of the program that it used the network: it cannot be replayed.
     pub(super) fn note_network(&self) {
         if let Some(recording) = self.sources.as_recorded() {
             recording.set_incomplete(NETWORK);
