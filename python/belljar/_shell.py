@@ -143,7 +143,7 @@ class Shell:
     async def apoll(self, number: int, text: str = "", seconds: float = 0.25) -> tuple[bytes, int | None]:
         """Writes to a process, waits for its end for some seconds, and returns its further output and its status.
 
-        The status is None while the process runs. Raises `ProcessLookupError` for a number without a process.
+        A process that runs has the status None. Raises `ProcessLookupError` for a number without a process.
         """
         reply = await self._arun(self._call("poll", (number, text, seconds)))
         _raise_error(reply, str(number))

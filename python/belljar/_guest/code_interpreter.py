@@ -9,12 +9,12 @@ import codecs
 import errno
 import json
 import os
+import selectors
 import shutil
 import signal
 import stat
 import subprocess
 import sys
-import threading
 import types
 from collections.abc import Callable
 from typing import Any
@@ -266,11 +266,8 @@ def command(line: str, envs: dict[str, str], cwd: str | None) -> int:
         return done.returncode
     process = subprocess.Popen(line, **options, start_new_session=True)
     try:
-        relays = [_relay(process.stdout, sys.stdout), _relay(process.stderr, sys.stderr)]
-        code = process.wait()
-        for relay in relays:
-            relay.join()
-        return code
+        _relay({process.stdout: sys.stdout, process.stderr: sys.stderr})
+        return process.wait()
     finally:
         # After an interrupt by the time limit, or with processes that the command has left behind.
         try:
@@ -279,17 +276,22 @@ def command(line: str, envs: dict[str, str], cwd: str | None) -> int:
             pass
 
 
-def _relay(source: Any, target: Any) -> threading.Thread:
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+def _relay(targets: dict[Any, Any]) -> None:
+    """Writes what arrives in pipes to the cell's output, until all of them end.
 
-    def copy() -> None:
-        while data := source.read1(65536):
-            _write(target, decoder.decode(data))
-        _write(target, decoder.decode(b"", True))
-
-    thread = threading.Thread(target=copy, daemon=True)
-    thread.start()
-    return thread
+    Not in threads: ipykernel may take what they write for output of an earlier cell.
+    """
+    with selectors.DefaultSelector() as selector:
+        for pipe, target in targets.items():
+            decoder = codecs.getincrementaldecoder("utf-8")("replace")
+            selector.register(pipe, selectors.EVENT_READ, (target, decoder))
+        while selector.get_map():
+            for ready, _ in selector.select():
+                target, decoder = ready.data
+                data = os.read(ready.fd, 65536)
+                _write(target, decoder.decode(data, not data))
+                if not data:
+                    selector.unregister(ready.fileobj)
 
 
 def _write(target: Any, text: str) -> None:
