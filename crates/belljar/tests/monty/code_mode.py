@@ -3,6 +3,7 @@ MONTY_BIN, or `code_mode.py URL TOKEN`.
 """
 
 import asyncio
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -86,3 +87,5 @@ async def main(target: list[str]) -> None:
 
 
 asyncio.run(main(sys.argv[1:]))
+# The client's threads sometimes abort a Python that ends by itself, with Monty's own worker, too.
+os._exit(0)
