@@ -128,7 +128,7 @@ pub async fn serve_http<S: McpService>(
             connections::serve(listener, routes, max_connections, stopping, grace).await;
         }
     }
-    // Connections of WebSockets are none of HTTP any more. Ignore errors: the task has not panicked.
+    // The HTTP server does not wait for WebSockets. Ignore errors: the task does not panic.
     let _ = drained.await;
     served.shutdown().await;
     Ok(())
