@@ -59,7 +59,7 @@ pub(crate) fn violation(reason: &str) -> Event {
     error_event(exception("RuntimeError", reason))
 }
 
-/// Sends an event, with the limits and times of the session, or without them before a session exists.
+/// Sends an event, with the limits and times of a session.
 pub(crate) fn send(
     link: &Link,
     event: Event,

@@ -20,6 +20,9 @@ from .monty_objects import printable
 _MAX_SLEEP = 10.0
 """The longest sleep in seconds, unless the parent says otherwise."""
 
+_UNKNOWN = "no package provides the module"
+"""The host's reply about a module without a package."""
+
 _namespace: dict[str, Any] = {}
 _real_getenv = os.getenv
 _real_sleep = time.sleep
@@ -165,9 +168,11 @@ class _Finder(importlib.abc.MetaPathFinder):
             return self._spec(name, monty_calls.value(answer))
         try:
             pip.install([], modules=[name])
-        except host.HostCallError:
+        except host.HostCallError as refusal:
             _refused.add(name)
-            return None
+            if (reason := str(refusal)) == _UNKNOWN:
+                return None
+            raise ModuleNotFoundError(f"No module named {name!r} [not installed: {reason}]", name=name) from None
         importlib.invalidate_caches()
         return importlib.machinery.PathFinder.find_spec(name)
 

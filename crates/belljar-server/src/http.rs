@@ -103,19 +103,21 @@ pub async fn serve_http<S: McpService>(
     server.start();
     let served = server.clone();
     let stopping = CancellationToken::new();
-    let routes = routes(&server, &options, &stopping, &ending);
+    let routes = routes(&server, &options, &ending);
     let monty = options.monty.clone();
     let stop = stopping.clone();
-    tokio::spawn(async move {
+    let drained = tokio::spawn(async move {
         shutdown.await;
         // First wait for calls, then end the streams, which would keep connections open for ever.
         stop.cancel();
         let deadline = tokio::time::Instant::now() + SHUTDOWN_GRACE;
-        let in_flight = || server.calls_in_flight() + monty.as_ref().map_or(0, MontyWorkers::turns);
-        while in_flight() > 0 && tokio::time::Instant::now() < deadline {
+        while server.calls_in_flight() > 0 && tokio::time::Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         ending.cancel();
+        if let Some(monty) = monty {
+            monty.drain(deadline).await;
+        }
     });
     // A client of streamable HTTP has an open stream in addition to its requests.
     let max_connections =
@@ -130,16 +132,13 @@ pub async fn serve_http<S: McpService>(
             connections::serve(listener, routes, max_connections, stopping, grace).await;
         }
     }
+    // The HTTP server does not wait for WebSockets. Ignore errors: the task does not panic.
+    let _ = drained.await;
     served.shutdown().await;
     Ok(())
 }
 
-fn routes<S: McpService>(
-    server: &S,
-    options: &HttpOptions,
-    stopping: &CancellationToken,
-    ending: &CancellationToken,
-) -> Router {
+fn routes<S: McpService>(server: &S, options: &HttpOptions, ending: &CancellationToken) -> Router {
     let protocol = match options.transport {
         HttpTransport::Sse => sse::routes(server.clone(), options.max_sessions, ending.clone()),
         HttpTransport::Streamable => {
@@ -163,10 +162,7 @@ fn routes<S: McpService>(
         }
     };
     let protocol = match options.monty.clone() {
-        Some(workers) => {
-            let (stopping, ending) = (stopping.clone(), ending.clone());
-            protocol.route("/monty", monty::route(workers, options.max_sessions, options.max_body, stopping, ending))
-        }
+        Some(workers) => protocol.route("/monty", monty::route(workers, options.max_sessions, options.max_body)),
         None => protocol,
     };
     let access_control = AccessControl {

@@ -19,6 +19,7 @@ use belljar_sessions::GuestThreadPool;
 use futures::{SinkExt as _, StreamExt as _};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::guard::Principal;
@@ -27,6 +28,10 @@ use crate::guard::Principal;
 const MAX_EVENT: usize = 256 << 20;
 /// The interval of the messages that keep an idle connection alive.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
+/// The interval at which a shutdown checks whether connections have ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// The time that connections have to close.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The workers of `/monty`. Cheap to clone.
 #[derive(Clone)]
@@ -35,8 +40,12 @@ pub struct MontyWorkers(Arc<Shared>);
 struct Shared {
     options: WorkerOptions,
     pool: Arc<GuestThreadPool>,
-    /// The number of requests that are being handled.
-    turns: AtomicUsize,
+    /// The number of open connections.
+    connections: AtomicUsize,
+    /// Cancelled when the next request of each session is its last.
+    draining: CancellationToken,
+    /// Cancelled when connections end.
+    ending: CancellationToken,
 }
 
 impl fmt::Debug for MontyWorkers {
@@ -48,12 +57,23 @@ impl fmt::Debug for MontyWorkers {
 impl MontyWorkers {
     /// Creates workers whose code runs on the threads of `pool`.
     pub fn new(options: WorkerOptions, pool: Arc<GuestThreadPool>) -> Self {
-        Self(Arc::new(Shared { options, pool, turns: AtomicUsize::new(0) }))
+        let (draining, ending) = (CancellationToken::new(), CancellationToken::new());
+        Self(Arc::new(Shared { options, pool, connections: AtomicUsize::new(0), draining, ending }))
     }
 
-    /// Returns the number of requests that are being handled. A shutdown waits for them.
-    pub(crate) fn turns(&self) -> usize {
-        self.0.turns.load(Ordering::Relaxed)
+    /// Lets requests end, answers the next one of each session with the session's state, and ends connections at the
+    /// deadline.
+    pub(crate) async fn drain(&self, deadline: Instant) {
+        self.0.draining.cancel();
+        let count = || self.0.connections.load(Ordering::Relaxed);
+        while count() > 0 && Instant::now() < deadline {
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+        self.0.ending.cancel();
+        let deadline = Instant::now() + CLOSE_TIMEOUT;
+        while count() > 0 && Instant::now() < deadline {
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
     }
 }
 
@@ -64,21 +84,16 @@ struct Route {
     /// The connections that may be opened.
     connections: Arc<Semaphore>,
     max_message: usize,
-    draining: CancellationToken,
-    ending: CancellationToken,
 }
 
-/// Returns the route. Requests that arrive once `draining` is cancelled are answered with the state of their session,
-/// and connections end when `ending` is cancelled.
+/// Returns the route.
 pub(crate) fn route<S: Clone + Send + Sync + 'static>(
     workers: MontyWorkers,
     max_connections: usize,
     max_message: usize,
-    draining: CancellationToken,
-    ending: CancellationToken,
 ) -> MethodRouter<S> {
     let connections = Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS)));
-    any(upgrade).with_state(Route { workers, connections, max_message, draining, ending })
+    any(upgrade).with_state(Route { workers, connections, max_message })
 }
 
 async fn upgrade(
@@ -95,7 +110,10 @@ async fn upgrade(
     };
     let upgrade = upgrade.max_message_size(route.max_message).max_frame_size(route.max_message);
     upgrade.on_upgrade(async move |socket| {
+        let connections = &route.workers.0.connections;
+        connections.fetch_add(1, Ordering::Relaxed);
         serve(socket, &route, principal.map(|Extension(principal)| principal)).await;
+        connections.fetch_sub(1, Ordering::Relaxed);
         drop(permit);
     })
 }
@@ -117,6 +135,7 @@ struct Progress {
 }
 
 async fn serve(socket: WebSocket, route: &Route, principal: Option<Principal>) {
+    let shared = &route.workers.0;
     let (mut sink, mut messages) = socket.split();
     let (events, mut waiting) = mpsc::unbounded_channel::<Vec<u8>>();
     let (link, parent) = Link::new(move |event| event.len() <= MAX_EVENT && events.send(event).is_ok());
@@ -158,11 +177,11 @@ async fn serve(socket: WebSocket, route: &Route, principal: Option<Principal>) {
                     break;
                 }
             }
-            () = route.draining.cancelled(), if !is_draining => {
+            () = shared.draining.cancelled(), if !is_draining => {
                 is_draining = true;
                 parent.drain();
             }
-            () = route.ending.cancelled() => break,
+            () = shared.ending.cancelled() => break,
             () = ended.cancelled() => {
                 while let Ok(event) = waiting.try_recv() {
                     if sink.send(Message::Binary(event.into())).await.is_err() {
@@ -189,13 +208,11 @@ impl Session {
             }
             state.is_suspended
         };
-        self.workers.0.turns.fetch_add(1, Ordering::Relaxed);
         let (session, pool) = (self.clone(), self.workers.0.pool.clone());
         if is_suspended {
             // It was admitted before.
             pool.resume(move |_permit| session.run());
         } else if let Err(error) = pool.submit(move |_permit| session.run()) {
-            self.workers.0.turns.fetch_sub(1, Ordering::Relaxed);
             tracing::warn!(%error, "a Monty session ended, since the server is busy");
             self.ended.cancel();
             parent.close();
@@ -221,6 +238,5 @@ impl Session {
                 break;
             }
         }
-        self.workers.0.turns.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -116,3 +116,11 @@ fn connection_needs_the_token_and_the_option() {
     let server = Listening::start("streamable-http", ["--no-install"]);
     assert_eq!(server.send("GET", "/monty", &upgrade, "").0, 404);
 }
+
+#[test]
+fn shutdown_returns_the_session_to_its_client() {
+    let mut server = Listening::start("streamable-http", ["--monty"]);
+    let url = server.url.replacen("http", "ws", 1).replace("/mcp", "/monty");
+    run(script("draining.py").arg(url).arg(server.child.id().to_string()));
+    assert!(server.child.wait().unwrap().success());
+}
