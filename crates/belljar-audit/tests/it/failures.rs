@@ -1,0 +1,143 @@
+//! Logs that cannot be written.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use belljar_audit::{Audit, AuditOptions, ChainedRecord, FailureMode, FileSink, Sink, StreamSink, verify};
+
+use super::{check, record, start_record, stop_record};
+
+/// A file on a disk that can be full.
+struct Disk {
+    file: FileSink,
+    is_full: Arc<AtomicBool>,
+}
+
+impl Sink for Disk {
+    fn push(&mut self, batch: &[ChainedRecord]) {
+        self.file.push(batch);
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.is_full.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.file.flush()
+    }
+
+    fn name(&self) -> String {
+        self.file.name()
+    }
+}
+
+fn wait_for(what: &str, condition: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !condition() {
+        assert!(begin.elapsed() < Duration::from_secs(20), "{what} did not happen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn full_disk_stops_code_until_there_is_space_and_nothing_is_lost() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.log");
+    let is_full = Arc::new(AtomicBool::new(false));
+    let disk = Disk { file: FileSink::open(&path, None).unwrap(), is_full: is_full.clone() };
+    let options = AuditOptions { sinks: vec![Box::new(disk)], ..AuditOptions::default() };
+    let audit = Audit::start(options, start_record()).unwrap();
+    assert!(audit.admit().is_ok());
+    is_full.store(true, Ordering::Relaxed);
+    audit.record(|| record("a"));
+    wait_for("the refusal", || audit.admit().is_err());
+    let error = audit.admit().unwrap_err().to_string();
+    assert!(error.contains("audit.log"), "{error}");
+    audit.record(|| record("b"));
+    is_full.store(false, Ordering::Relaxed);
+    wait_for("the end of the refusals", || audit.admit().is_ok());
+    audit.close(stop_record);
+    let found = check(&[path]);
+    assert!(found.is_intact() && found.is_complete, "{found:?}");
+    assert_eq!(found.records, 5);
+}
+
+#[test]
+fn records_beyond_the_queue_are_counted() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.log");
+    let is_full = Arc::new(AtomicBool::new(false));
+    let disk = Disk { file: FileSink::open(&path, None).unwrap(), is_full: is_full.clone() };
+    let failure = FailureMode::Warn;
+    let options = AuditOptions { sinks: vec![Box::new(disk)], failure, ..AuditOptions::default() };
+    let audit = Audit::start(options, start_record()).unwrap();
+    is_full.store(true, Ordering::Relaxed);
+    for at in 0..20_000 {
+        audit.record(|| record(&at.to_string()));
+    }
+    assert!(audit.admit().is_ok(), "calls go on");
+    is_full.store(false, Ordering::Relaxed);
+    // The writer has room again before the last record.
+    std::thread::sleep(Duration::from_secs(1));
+    audit.close(stop_record);
+    let found = check(std::slice::from_ref(&path));
+    assert!(found.is_intact() && found.is_complete, "{found:?}");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let lost: Vec<serde_json::Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .filter(|record: &serde_json::Value| record["event"] == "audit.lost")
+        .collect();
+    let count: u64 = lost.iter().map(|record| record["count"].as_u64().unwrap()).sum();
+    assert_eq!(found.records - 3 - lost.len() as u64 + count, 20_000);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn full_device_refuses_the_start_or_warns() {
+    let start = |failure| {
+        let file = Some(FileSink::open("/dev/full".as_ref(), Some(1000)).unwrap());
+        Audit::start(AuditOptions { file, failure, ..AuditOptions::default() }, start_record())
+    };
+    let error = start(FailureMode::Stop).unwrap_err().to_string();
+    assert!(error.starts_with("failed to write /dev/full: "), "{error}");
+    let audit = start(FailureMode::Warn).unwrap();
+    assert!(audit.admit().is_ok());
+    audit.record(|| record("a"));
+    audit.close(stop_record);
+}
+
+#[test]
+fn stream_gets_the_same_lines_as_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, copy) = (directory.path().join("audit.log"), directory.path().join("copy.log"));
+    let stream = StreamSink::new(std::fs::File::create(&copy).unwrap(), "copy");
+    let file = Some(FileSink::open(&path, None).unwrap());
+    let options = AuditOptions { file, sinks: vec![Box::new(stream)], ..AuditOptions::default() };
+    let audit = Audit::start(options, start_record()).unwrap();
+    audit.record(|| record("a"));
+    audit.close(stop_record);
+    assert_eq!(std::fs::read(&path).unwrap(), std::fs::read(&copy).unwrap());
+    assert!(verify(&[copy], None).unwrap().is_intact());
+}
+
+#[test]
+fn secrets_are_not_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.log");
+    let file = Some(FileSink::open(&path, None).unwrap());
+    let scrub = Box::new(|text: String| text.replace("known-value", "***"));
+    let audit = Audit::start(AuditOptions { file, scrub, ..AuditOptions::default() }, start_record()).unwrap();
+    audit.record(|| {
+        let mut record = record("postgres://ann:hunter2@db");
+        record.details.arguments = Some("{\"password\": \"hunter2\", \"text\": \"known-value\"}".into());
+        record.details.error = Some("denied: Bearer hunter2hunter2".into());
+        record.details.code = Some("token = 'hunter2'".into());
+        record
+    });
+    audit.close(stop_record);
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(!text.contains("hunter2") && !text.contains("known-value"), "{text}");
+    assert!(check(&[path]).is_intact());
+}
