@@ -11,7 +11,7 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
@@ -20,7 +20,10 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::activity::Scope;
+use crate::activity::trace::SpanName;
 use crate::cancellation::CallCancellation;
+use crate::cell_watcher::CellWatcher;
 use crate::connection::ConnectionRecord;
 use crate::exchange::{EncodedValue, Exchange, FunctionCall, FunctionError, FunctionReply};
 use crate::execution::{CellResult, CellStatus, RunReport};
@@ -40,6 +43,9 @@ pub use crate::kernel_error::{BoxError, CellError, InputError, InputReply, Kerne
 /// Runs work to its end on a new thread that has the stack which a backend's interpreters need. Fails when the system
 /// refuses another thread.
 pub type RunOnThread = fn(Box<dyn FnOnce() + Send>) -> std::io::Result<()>;
+
+/// Finds the base of a snapshot.
+pub type FindBase<'a> = &'a dyn Fn() -> Option<PathBuf>;
 
 /// Runs Python: code in interpreters of its own, and kernels of sessions.
 pub trait Backend: Send + Sync {
@@ -104,15 +110,16 @@ pub trait Backend: Send + Sync {
     /// Starts a kernel that continues from a snapshot, and whose files are in `folder` if one is given. Must be called
     /// on a thread of [`Backend::thread_runner`].
     ///
-    /// `base` is the directory that [`Backend::write_base`] wrote for [`KernelSnapshot::base`], if it is available. Its
-    /// contents are not trusted.
+    /// `base` finds the directory that [`Backend::write_base`] wrote for [`KernelSnapshot::base`], if it is available.
+    /// Its contents are not trusted. It is called only if this backend does not have the base, since it may take a
+    /// while.
     ///
     /// # Errors
     /// [`KernelError::IncompatibleSnapshot`] when this backend cannot use the snapshot as it is now.
     fn restore(
         &self,
         snapshot: &KernelSnapshot,
-        base: Option<&Path>,
+        base: FindBase<'_>,
         folder: Option<&SessionFolder>,
         progress: &dyn Progress,
     ) -> Result<Box<dyn Kernel>, KernelError>;
@@ -147,6 +154,11 @@ pub trait Backend: Send + Sync {
     /// Returns whether cells may be feeds: see [`CellRequest::monty`].
     fn supports_feeds(&self) -> bool {
         false
+    }
+
+    /// Returns whether code runs on the thread that continues it, and not in another process.
+    fn runs_on_caller(&self) -> bool {
+        true
     }
 
     /// Returns whether [`Kernel::fork`] works. The tool for it is offered only then.
@@ -186,6 +198,11 @@ pub struct OneShotRequest {
     pub tools: bool,
     /// A network policy as JSON: code may use what it allows of what the backend does.
     pub network: Option<Value>,
+    /// The owner of the call, who may be a client or a connection. Code of different owners never runs in the same
+    /// process of a backend with processes for it, and code without an owner has a process of its own.
+    pub owner: Option<Arc<str>>,
+    /// The context of the call, for the audit log and for traces.
+    pub scope: Scope,
 }
 
 /// A run that has ended.
@@ -287,6 +304,11 @@ pub trait Kernel: Send {
     /// cannot be continued elsewhere.
     fn snapshot(&mut self) -> Result<KernelSnapshot, KernelError>;
 
+    /// Returns the bytes of memory that the interpreter has, if the backend measures them.
+    fn memory(&mut self) -> Option<u64> {
+        None
+    }
+
     /// Returns the session's regular files, without hidden ones.
     fn files(&mut self) -> Vec<FileInfo>;
 
@@ -325,6 +347,11 @@ pub trait CellObserver: Progress + Send + Sync {
     /// Receives the name of the phase that the call has reached, such as `running`.
     fn on_phase(&self, name: &str) {
         let _ = name;
+    }
+
+    /// Receives the stage of the work that begins: [`SpanName::Image`], [`SpanName::Restore`] or [`SpanName::Run`].
+    fn on_stage(&self, stage: SpanName) {
+        let _ = stage;
     }
 
     /// Receives the names and versions of the packages that were installed for the code: `humanize 4.15.0`.
@@ -380,6 +407,11 @@ pub trait CellObserver: Progress + Send + Sync {
     fn cancel_function(&self, id: u64) {
         let _ = id;
     }
+
+    /// Receives the watcher of the cell, which follows its calls of tools. Called before the code begins.
+    fn watch(&self, watcher: &Arc<dyn CellWatcher>) {
+        let _ = watcher;
+    }
 }
 
 /// The time that a person has to reply to a prompt of `input()`.
@@ -427,6 +459,9 @@ pub struct CellRequest {
     /// The same as [`OneShotRequest::network`], for the whole session. Only its first cell can set it.
     #[serde(skip)]
     pub network: Option<Value>,
+    /// The context of the call, for the audit log and for traces.
+    #[serde(skip)]
+    pub scope: Scope,
     /// Has the guest run the cell as a feed of a session of Monty's worker protocol instead of in IPython's shell: the
     /// settings of session and feed, a JSON object. All cells of such a session have it. Only for backends with
     /// [`Backend::supports_feeds`].
@@ -445,6 +480,7 @@ impl Default for CellRequest {
             exchange: None,
             tools: false,
             network: None,
+            scope: Scope::default(),
             monty: None,
         }
     }

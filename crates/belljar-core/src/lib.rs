@@ -14,6 +14,7 @@
 //! | `output_collector`, `image_collector` | output and images, collected within bounds |
 //! | [`truncation`] | text for models, cut to a length |
 //! | `cancellation` | calls whose caller has gone |
+//! | `cell_watcher` | operators that follow a cell while it runs |
 //! | [`files`], `session_folder` | a session's files, and directories of the host for them |
 //! | [`progress`] | progress of long work |
 //! | `waiting` | code that waits without a thread |
@@ -22,10 +23,14 @@
 //! | `connection_log` | those of one run or cell |
 //! | `held_cell` | cells that hold their thread while they wait, and are recorded for another process |
 //! | `statistics` | numbers for the metrics of servers |
+//! | [`activity`] | what code does, for the audit log and for traces |
+//! | `usage_meter` | the meter of what code uses on behalf of an owner |
 //! | [`bounded_json`] | JSON from a guest |
 
+pub mod activity;
 pub mod bounded_json;
 mod cancellation;
+mod cell_watcher;
 mod connection;
 mod connection_log;
 mod exchange;
@@ -47,11 +52,14 @@ mod run_request;
 mod session_folder;
 mod statistics;
 pub mod truncation;
+mod usage_meter;
 mod waiting;
 
+pub use activity::{Activity, Scope};
 /// Bytes that clones share, the type of buffers.
 pub use bytes::Bytes;
 pub use cancellation::{CallCancellation, CancelOnDrop};
+pub use cell_watcher::{CellWatcher, ToolCallEvent};
 pub use connection::{ConnectionRecord, NETWORK_KEY};
 pub use connection_log::{ConnectionLog, RecordedConnections};
 pub use exchange::{
@@ -75,4 +83,5 @@ pub use report::{REPORT_KEY, Report, ReportError, ReportImage, ReportRequest, Re
 pub use run_request::{RunRequest, SourceMode};
 pub use session_folder::SessionFolder;
 pub use statistics::{BackendStatistics, CacheStatistics, CacheUses, InstallStatistics};
+pub use usage_meter::{MeterScope, UsageMeter, current_meter};
 pub use waiting::{CellStep, ReplySender, RestoredRun, RunStep, Wait, WaitingRun, Waker, WakingInterruptHandle};

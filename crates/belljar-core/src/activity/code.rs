@@ -1,0 +1,237 @@
+//! A run or a cell: its beginning, its end, and the processor time that its thread took.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use belljar_audit::{Details, Event, sha256};
+use parking_lot::Mutex;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::Scope;
+use super::observer::ActivityObserver;
+use super::trace::{KeyValue, Span, SpanName};
+use crate::execution::{CellStatus, Outcome};
+use crate::exit_reason::ExitReason;
+use crate::kernel::CellObserver;
+
+/// The kind of code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CodeKind {
+    /// Code in an interpreter of its own.
+    Run,
+    /// A cell of a session.
+    Cell,
+}
+
+impl CodeKind {
+    fn events(self) -> (Event, Event) {
+        match self {
+            Self::Run => (Event::RunStart, Event::RunEnd),
+            Self::Cell => (Event::CellStart, Event::CellEnd),
+        }
+    }
+}
+
+/// How code ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CodeOutcome {
+    /// A word: `success`, `error`, `exit`, `limit:memory`, `interrupted`, `crash`, `install-error`, `failed`.
+    pub outcome: String,
+    /// The class of the exception, or the reason. Messages of exceptions may contain anything, and are left out.
+    pub error: Option<String>,
+}
+
+impl CodeOutcome {
+    /// Creates the outcome of code that was not run.
+    pub fn failed(error: impl std::fmt::Display) -> Self {
+        Self { outcome: "failed".into(), error: Some(error.to_string()) }
+    }
+
+    fn of(outcome: &str) -> Self {
+        Self { outcome: outcome.into(), error: None }
+    }
+
+    fn of_exception(class: &str) -> Self {
+        Self { outcome: "error".into(), error: Some(class.into()) }
+    }
+
+    fn of_exit(reason: &ExitReason) -> Self {
+        match reason {
+            ExitReason::Exit(0) => Self::of("success"),
+            ExitReason::Exit(status) => Self { outcome: "exit".into(), error: Some(format!("status {status}")) },
+            ExitReason::Limit(limit) => Self::of(&format!("limit:{}", limit.name())),
+            ExitReason::Cancelled => Self::of("cancelled"),
+            ExitReason::Crash(reason) => Self { outcome: "crash".into(), error: Some(reason.clone()) },
+            ExitReason::Signal(signal) => Self { outcome: "crash".into(), error: Some(format!("signal {signal}")) },
+        }
+    }
+}
+
+impl From<&Outcome> for CodeOutcome {
+    fn from(outcome: &Outcome) -> Self {
+        match outcome {
+            Outcome::Success(_) => Self::of("success"),
+            Outcome::Error(error) => Self::of_exception(&error.kind),
+            Outcome::Exited(reason) => Self::of_exit(reason),
+            Outcome::InstallError(reason) => Self { outcome: "install-error".into(), error: Some(reason.clone()) },
+        }
+    }
+}
+
+impl From<&CellStatus> for CodeOutcome {
+    fn from(status: &CellStatus) -> Self {
+        match status {
+            CellStatus::Ok => Self::of("success"),
+            CellStatus::Error(error) => Self::of_exception(&error.name),
+            CellStatus::TimedOut { waited: true, .. } => Self::of("limit:wait"),
+            CellStatus::TimedOut { .. } => Self::of("limit:time"),
+            CellStatus::KernelDied(reason) => Self::of_exit(reason),
+        }
+    }
+}
+
+/// Says whose processor time is that of the code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CpuClock {
+    /// The thread that continues the code.
+    Thread,
+    /// Another process: the time is not measured.
+    None,
+}
+
+/// A run or a cell that has begun, or none. If it is dropped without an end, it counts as cancelled. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct CodeActivity(pub(super) Option<Arc<State>>);
+
+pub(super) struct State {
+    pub(super) scope: Scope,
+    kind: CodeKind,
+    sha256: Arc<str>,
+    start: Instant,
+    clock: CpuClock,
+    cpu: AtomicU64,
+    pub(super) output_bytes: AtomicU64,
+    /// The stage that the code is in, and its span.
+    stage: Mutex<Span>,
+    has_ended: Mutex<bool>,
+}
+
+impl CodeActivity {
+    /// Begins to record code.
+    pub fn begin(scope: &Scope, kind: CodeKind, code: &str, clock: CpuClock) -> Self {
+        let begun = Self::resumed(scope, kind, code, clock);
+        let (Some(state), Some(context)) = (&begun.0, &scope.0) else { return begun };
+        let code = context.activity.audit.has_code().then(|| code.into());
+        scope.record(kind.events().0, || Details {
+            code_sha256: Some(state.sha256.clone()),
+            code,
+            ..Details::default()
+        });
+        begun
+    }
+
+    /// Begins to record code that began before, in this process or in another.
+    pub fn resumed(scope: &Scope, kind: CodeKind, code: &str, clock: CpuClock) -> Self {
+        let Some(context) = &scope.0 else { return Self::default() };
+        if context.run.get().is_none() && context.activity.audit.is_on() {
+            let _ = context.run.set(context.activity.audit.next_run().to_string().into());
+        }
+        Self(Some(Arc::new(State {
+            scope: scope.clone(),
+            kind,
+            sha256: sha256(code).into(),
+            start: Instant::now(),
+            clock,
+            cpu: AtomicU64::new(0),
+            output_bytes: AtomicU64::new(0),
+            stage: Mutex::default(),
+            has_ended: Mutex::new(false),
+        })))
+    }
+
+    /// Returns whether anything is recorded.
+    pub fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Returns the context of the code.
+    pub fn scope(&self) -> Scope {
+        self.0.as_ref().map(|state| state.scope.clone()).unwrap_or_default()
+    }
+
+    /// Returns an observer that records what the code does, and passes it on.
+    pub fn observe(&self, inner: Arc<dyn CellObserver>) -> Arc<dyn CellObserver> {
+        match &self.0 {
+            Some(state) => Arc::new(ActivityObserver { inner, activity: Self(Some(state.clone())) }),
+            None => inner,
+        }
+    }
+
+    /// Continues the code on this thread, and adds its processor time.
+    pub fn measure<T>(&self, work: impl FnOnce() -> T) -> T {
+        let Some(state) = self.0.as_ref().filter(|state| state.clock == CpuClock::Thread) else { return work() };
+        let begin = thread_time();
+        let result = work();
+        let spent = u64::try_from(thread_time().saturating_sub(begin).as_nanos()).unwrap_or(u64::MAX);
+        state.cpu.fetch_add(spent, Ordering::Relaxed);
+        result
+    }
+
+    /// Begins a stage, and ends the one before it.
+    pub fn enter(&self, stage: SpanName) {
+        if let Some(state) = &self.0 {
+            let next = state.scope.begin_span(stage, "", Vec::new);
+            drop(std::mem::replace(&mut *state.stage.lock(), next));
+        }
+    }
+
+    /// Records the wait for a thread, which began with the call.
+    pub fn add_queue(&self, begin: SystemTime) {
+        if let Some(state) = &self.0 {
+            state.scope.add_span(SpanName::Queue, "", begin, Vec::new);
+        }
+    }
+
+    /// Records the end of the code. Only the first call has an effect.
+    pub fn end(&self, outcome: impl Into<CodeOutcome>) {
+        if let Some(state) = &self.0 {
+            state.end(outcome.into());
+        }
+    }
+}
+
+impl State {
+    fn end(&self, CodeOutcome { outcome, error }: CodeOutcome) {
+        if std::mem::replace(&mut *self.has_ended.lock(), true) {
+            return;
+        }
+        let span = std::mem::take(&mut *self.stage.lock());
+        span.set(KeyValue::new("belljar.outcome", outcome.clone()));
+        if outcome != "success" {
+            span.fail(error.as_deref().filter(|_| outcome == "error").unwrap_or(&outcome), &outcome);
+        }
+        drop(span);
+        self.scope.record(self.kind.events().1, || Details {
+            code_sha256: Some(self.sha256.clone()),
+            outcome: Some(outcome),
+            error,
+            duration: Some(self.start.elapsed()),
+            cpu: (self.clock == CpuClock::Thread).then(|| Duration::from_nanos(self.cpu.load(Ordering::Relaxed))),
+            bytes: Some(self.output_bytes.load(Ordering::Relaxed)),
+            ..Details::default()
+        });
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        self.end(CodeOutcome::of("cancelled"));
+    }
+}
+
+/// Returns the processor time of this thread.
+fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or_default(), u32::try_from(time.tv_nsec).unwrap_or_default())
+}
