@@ -1,0 +1,70 @@
+//! Sessions in a cluster: their state on object storage, and the one replica that owns each.
+//!
+//! A *store* holds the state of sessions, images and small records. A *coordinator* decides which replica owns a
+//! session: etcd, or the store itself by conditional writes. This crate knows nothing of Python, HTTP or MCP.
+//!
+//! ```text
+//!   Replica::activate ──▶ Ownership::commit ──▶ … ──▶ Ownership::release
+//!        │                      │                          │
+//!        │ record, epoch + 1    │ 1. blob of what changed  │ record without owner
+//!        ▼                      │ 2. record, sequence + 1  ▼
+//!   ┌─────────────────── records: etcd or the store ───────────────────┐   ┌──── blobs: the store ────┐
+//!   │ sessions/KEY: owner, epoch, sequence, parts, facts, last commits │──▶│ state/KEY/e3-17-WRITE    │
+//!   │ nodes/NODE: the lease of a replica                               │   │ images/DIGEST/WRITE      │
+//!   └──────────────────────────────────────────────────────────────────┘   └──────────────────────────┘
+//! ```
+//!
+//! The second write of a commit is conditional: it succeeds only if the record is the one that this owner wrote last.
+//! So it is at once the commit point and the confirmation of ownership. `docs/cluster.md` has the whole design.
+//!
+//! # Use
+//! - [`Cluster::open`] connects, and [`Cluster::probe`] checks that the services keep their promises.
+//! - [`Replica::join`] obtains the lease of this process and renews it in the background, until it cannot:
+//!   [`Replica::fenced`] then fires, and all operations fail with [`StoreError::Fenced`].
+//! - [`Replica::create`] and [`Replica::activate`] return an [`Ownership`], which commits [`Changes`].
+//! - [`Cluster::sessions`] lists sessions, [`Cluster::records`] has small records with conditional writes,
+//!   [`Cluster::images`] content by its digest. [`Replica::delete`] deletes a session, exactly once, and
+//!   [`Replica::collect`] what nothing refers to.
+//!
+//! All operations are asynchronous, need a Tokio runtime with timers, and have a bound: 30 seconds, and one second more
+//! for each MiB. They can be dropped at any time; a commit that is dropped counts as [`CommitError::Unknown`].
+//!
+//! # Choices
+//! - A session consists of named *parts*. A commit writes one blob with the parts that changed, and appended pieces;
+//!   the record refers to earlier blobs for the rest. So large parts that do not change are not written again.
+//! - The lease is one per replica and not per session: 10,000 sessions cost no requests.
+//! - To take sessions over, a replica first ends the lease of their owner by a conditional write on the owner's record.
+//!   One such write frees all sessions of a replica that has crashed.
+
+mod address;
+mod cluster;
+mod collect;
+mod content;
+mod deadline;
+mod driver;
+mod error;
+mod images;
+mod names;
+mod objects;
+mod ownership;
+mod probe;
+pub mod protocol;
+mod records;
+mod registers;
+mod replica;
+mod sessions;
+
+pub use address::{ClusterUrl, EtcdTls, EtcdUrl, StoreKind, StoreUrl, UrlError, Variables};
+pub use cluster::{Cluster, OpenError};
+pub use collect::{CollectOptions, Collected};
+pub use content::{Changes, Facts};
+pub use error::{CommitError, StoreError};
+pub use images::Images;
+pub use names::{Digest, SessionKey};
+pub use object_store;
+pub use objects::Requests;
+pub use ownership::Ownership;
+pub use probe::ProbeError;
+pub use records::{Record, RecordVersion, Records, Watch};
+pub use replica::{Replica, ReplicaOptions};
+pub use sessions::{Activation, Deletion, Header, Sessions};

@@ -1,0 +1,285 @@
+//! Sessions: creation, activation, deletion and listing.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use futures_util::{StreamExt as _, stream};
+
+use crate::cluster::Cluster;
+use crate::content::{Content, Facts};
+use crate::deadline::Deadline;
+use crate::driver::{self, Finished, Versioned};
+use crate::error::StoreError;
+use crate::names::{self, SessionKey};
+use crate::objects::PARALLEL;
+use crate::ownership::Ownership;
+use crate::protocol::{Intent, Outcome, Owner, Status};
+use crate::registers::Entry;
+use crate::replica::Replica;
+
+/// The result of an activation.
+#[derive(Debug)]
+pub enum Activation {
+    /// This replica owns the session now.
+    Owned(Ownership),
+    /// Another replica owns it, whose lease may run: the request is for it.
+    Elsewhere(Owner),
+    /// The session does not exist.
+    Missing,
+}
+
+/// The result of a deletion.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Deletion {
+    /// This call has deleted the session. Of all calls for a session, one returns this.
+    Deleted,
+    /// The session does not exist.
+    Missing,
+    /// Another replica owns it, whose lease may run: the request is for it.
+    Elsewhere(Owner),
+}
+
+/// A session in a listing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Header {
+    /// The session.
+    pub key: SessionKey,
+    /// The number of activations.
+    pub epoch: u64,
+    /// The number of commits.
+    pub sequence: u64,
+    /// The replica that owns it, if one does. Its lease may have run out.
+    pub owner: Option<Owner>,
+    /// The facts of the last commit.
+    pub facts: Facts,
+    /// The size of all parts, in bytes.
+    pub size: u64,
+}
+
+impl Header {
+    fn new(key: SessionKey, held: Versioned) -> Option<Self> {
+        let record = held.record;
+        let owner = match record.status {
+            Status::Deleted => return None,
+            Status::Asleep => None,
+            Status::Owned(owner) => Some(owner),
+        };
+        let size = record.payload.size();
+        Some(Self { key, epoch: record.epoch, sequence: record.sequence, owner, facts: record.payload.facts, size })
+    }
+}
+
+impl Replica {
+    /// Creates a session, owned by this replica. Returns `None` if it exists, or has existed lately.
+    ///
+    /// # Errors
+    /// When the coordinator does not answer, or the facts are too large.
+    pub async fn create(&self, key: SessionKey, facts: Facts) -> Result<Option<Ownership>, StoreError> {
+        self.check()?;
+        facts.check()?;
+        let intent = Intent::Create { payload: Content { facts, ..Content::default() } };
+        let finished = driver::run(&self.shared, &key, intent, None, Deadline::new()).await?;
+        match finished {
+            Finished { outcome: Outcome::Done(record), version: Some(version), .. } => {
+                Ok(Some(Ownership::new(self.clone(), key, Versioned { record, version })))
+            }
+            Finished { outcome: Outcome::Exists, .. } => Ok(None),
+            finished => Err(finished.failure("create the session")),
+        }
+    }
+
+    /// Makes this replica the owner of a session, unless another one is whose lease may run.
+    ///
+    /// If this replica owns the session already, the epoch grows, too, and an earlier [`Ownership`] of it is lost: the
+    /// caller has one for each session, and activates a session from one task at a time.
+    ///
+    /// An owner that has crashed counts as alive until it was observed for a whole lease: call this again, or
+    /// [`Replica::activate_within`].
+    ///
+    /// # Errors
+    /// When the coordinator does not answer, or the session's record is damaged.
+    pub async fn activate(&self, key: SessionKey) -> Result<Activation, StoreError> {
+        self.activate_until(key, Deadline::new()).await
+    }
+
+    async fn activate_until(&self, key: SessionKey, deadline: Deadline) -> Result<Activation, StoreError> {
+        self.check()?;
+        let finished = driver::run(&self.shared, &key, Intent::Activate, None, deadline).await?;
+        match finished {
+            Finished { outcome: Outcome::Done(record), version: Some(version), was_owned, .. } => {
+                self.check()?;
+                let held = Versioned { record, version };
+                if was_owned {
+                    self.sweep(key, &held);
+                }
+                Ok(Activation::Owned(Ownership::new(self.clone(), key, held)))
+            }
+            Finished { outcome: Outcome::Elsewhere(owner), .. } => Ok(Activation::Elsewhere(owner)),
+            Finished { outcome: Outcome::Missing, .. } => Ok(Activation::Missing),
+            finished => Err(finished.failure("activate the session")),
+        }
+    }
+
+    /// Activates a session whose owner does not answer requests. Waits until its lease has run out, at most for
+    /// `limit`.
+    ///
+    /// # Errors
+    /// As [`Replica::activate`].
+    pub async fn activate_within(&self, key: SessionKey, limit: Duration) -> Result<Activation, StoreError> {
+        let end = tokio::time::Instant::now() + limit;
+        loop {
+            let found = self.activate_until(key, Deadline::new()).await?;
+            let next = tokio::time::Instant::now() + self.shared.question_interval();
+            if !matches!(found, Activation::Elsewhere(_)) || next >= end {
+                return Ok(found);
+            }
+            tokio::time::sleep_until(next).await;
+        }
+    }
+
+    /// Deletes a session, unless another replica owns it whose lease may run.
+    ///
+    /// # Errors
+    /// When the coordinator does not answer, or the session's record is damaged.
+    pub async fn delete(&self, key: SessionKey) -> Result<Deletion, StoreError> {
+        self.check()?;
+        // The record of a deleted session has the time of its deletion.
+        let facts = Facts { last_used: milliseconds_now(), ..Facts::default() };
+        let intent = Intent::Delete { payload: Content { facts, ..Content::default() } };
+        let finished = driver::run(&self.shared, &key, intent, None, Deadline::new()).await?;
+        match finished.outcome {
+            Outcome::Done(_) => {
+                self.delete_state(key).await;
+                Ok(Deletion::Deleted)
+            }
+            Outcome::Elsewhere(owner) => Ok(Deletion::Elsewhere(owner)),
+            Outcome::Missing => Ok(Deletion::Missing),
+            _ => Err(finished.failure("delete the session")),
+        }
+    }
+
+    /// Deletes the blobs of a deleted session. The collection deletes the rest.
+    async fn delete_state(&self, key: SessionKey) {
+        let objects = &self.shared.cluster.objects;
+        let deleted = async {
+            let names = objects.list(&names::state(&key)).await?.into_iter().map(|listed| listed.name).collect();
+            objects.delete_all(names).await
+        };
+        if let Err(error) = deleted.await {
+            tracing::debug!(%error, "failed to delete the state of a deleted session");
+        }
+    }
+
+    /// Deletes in the background what an owner that has crashed left behind: blobs of earlier epochs without a use.
+    fn sweep(&self, key: SessionKey, held: &Versioned) {
+        let (objects, record) = (self.shared.cluster.objects.clone(), held.record.clone());
+        tokio::spawn(async move {
+            let folder = names::state(&key);
+            let swept = async {
+                let listed = objects.list(&folder).await?;
+                let names = listed.into_iter().map(|listed| listed.name);
+                let is_unused = |name: &String| {
+                    let blob = name.strip_prefix(&folder).unwrap_or_default();
+                    let is_earlier = names::epoch_of_blob(blob).is_some_and(|epoch| epoch < record.epoch);
+                    is_earlier && !record.payload.blobs.contains_key(blob)
+                };
+                objects.delete_all(names.filter(is_unused).collect()).await
+            };
+            if let Err(error) = swept.await {
+                tracing::debug!(%error, "failed to delete what a session's last owner left behind");
+            }
+        });
+    }
+}
+
+/// The sessions of a cluster.
+#[derive(Debug, Clone)]
+pub struct Sessions {
+    cluster: Cluster,
+}
+
+impl Cluster {
+    /// Returns the sessions.
+    #[must_use]
+    pub fn sessions(&self) -> Sessions {
+        Sessions { cluster: self.clone() }
+    }
+}
+
+impl Sessions {
+    /// Reads the header of a session. Returns `None` if it does not exist.
+    ///
+    /// # Errors
+    /// When the coordinator does not answer, or the record is damaged.
+    pub async fn header(&self, key: SessionKey) -> Result<Option<Header>, StoreError> {
+        let name = names::session(&key);
+        let found = self.cluster.registers.read(&name, Deadline::new()).await?;
+        let held = found.map(|found| driver::decode(&name, found)).transpose()?;
+        Ok(held.and_then(|held| Header::new(key, held)))
+    }
+
+    /// Lists the sessions, ordered by their keys.
+    ///
+    /// # Errors
+    /// When the coordinator does not answer. Damaged records are left out, with a warning.
+    pub async fn list(&self) -> Result<Vec<Header>, StoreError> {
+        self.list_unused_for(Duration::ZERO).await
+    }
+
+    /// Lists the sessions whose records were not written for a time, by the clock of the store. The store needs one
+    /// request for 1,000 sessions, and one more for each session that it returns. etcd lists records with their
+    /// content: from there all sessions are returned.
+    ///
+    /// # Errors
+    /// When the coordinator does not answer. Damaged records are left out, with a warning.
+    pub async fn list_unused_for(&self, time: Duration) -> Result<Vec<Header>, StoreError> {
+        let now = SystemTime::now();
+        let mut headers = Vec::new();
+        let is_old = |entry: &Entry| match entry.modified {
+            Some(modified) => time.is_zero() || modified.checked_add(time).is_some_and(|end| end <= now),
+            None => true,
+        };
+        let found = self.cluster.session_records().await?.into_iter().filter(is_old).collect();
+        for (key, held) in self.cluster.read_sessions(found).await? {
+            match held {
+                Ok(held) => headers.extend(Header::new(key, held)),
+                Err(error) => tracing::warn!(%error, "a session is left out of a list"),
+            }
+        }
+        headers.sort_by_key(|header| header.key);
+        Ok(headers)
+    }
+}
+
+impl Cluster {
+    pub(crate) async fn session_records(&self) -> Result<Vec<Entry>, StoreError> {
+        self.registers.list(names::SESSIONS).await
+    }
+
+    /// Reads the records of sessions. Those that were deleted since the listing are left out.
+    pub(crate) async fn read_sessions(
+        &self,
+        entries: Vec<Entry>,
+    ) -> Result<Vec<(SessionKey, Result<Versioned, StoreError>)>, StoreError> {
+        let reads = entries.into_iter().filter_map(|entry| {
+            let key = SessionKey::parse(entry.name.strip_prefix(names::SESSIONS)?)?;
+            Some(async move {
+                let found = match entry.stamped {
+                    Some(stamped) => Some(stamped),
+                    None => match self.registers.read(&entry.name, Deadline::new()).await {
+                        Err(error @ StoreError::Damaged { .. }) => return Ok(Some((key, Err(error)))),
+                        found => found?,
+                    },
+                };
+                Ok(found.map(|found| (key, driver::decode(&entry.name, found))))
+            })
+        });
+        let found: Vec<Result<_, StoreError>> = stream::iter(reads).buffer_unordered(PARALLEL).collect().await;
+        found.into_iter().filter_map(Result::transpose).collect()
+    }
+}
+
+/// Returns the time since 1970, in milliseconds. It decides about ages only, never about ownership.
+pub(crate) fn milliseconds_now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,82 @@
+//! Failures of one kind each: a store that is gone, lost answers, missing objects, revoked leases.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use belljar_store::{Changes, CommitError, Replica, ReplicaOptions, StoreError};
+use belljar_testing::{Trial, trial};
+
+use crate::backends::{Backend, Kind, facts, key};
+use crate::{ETCD, block_on};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        trial("failures::a_commit_with_a_lost_answer_is_done_once", &[], a_commit_with_a_lost_answer_is_done_once),
+        trial("failures::a_replica_without_its_store_stops_itself", &[], a_replica_without_its_store_stops_itself),
+        trial("failures::a_replica_without_etcd_stops_itself", ETCD, a_replica_without_etcd_stops_itself),
+        trial("failures::sleeping_sessions_cost_no_requests", &[], sleeping_sessions_cost_no_requests),
+    ]
+}
+
+fn a_commit_with_a_lost_answer_is_done_once() {
+    let backend = Backend::new(Kind::S3);
+    let faults = &backend.s3.as_ref().unwrap().faults;
+    block_on(async {
+        let replica = backend.join("http://a").await;
+        let session = replica.create(key("one"), facts("alice")).await.unwrap().unwrap();
+        faults.lost.store(400, Ordering::Relaxed);
+        for commit in 1..=20 {
+            let stored = session.commit(Changes::new().append("log", "x")).await.unwrap();
+            assert_eq!(stored, commit);
+        }
+        faults.lost.store(0, Ordering::Relaxed);
+        assert_eq!(session.read("log").await.unwrap().unwrap(), "x".repeat(20));
+    });
+}
+
+/// Checks that a replica stops itself within its lease once its coordinator is gone.
+async fn expect_stop(backend: &Backend, cut: impl FnOnce()) {
+    let options = ReplicaOptions { lease: Duration::from_secs(2) };
+    let replica = Replica::join(&backend.connect(), "http://a", options).await.unwrap();
+    let session = replica.create(key("one"), facts("alice")).await.unwrap().unwrap();
+    let mut fenced = replica.fenced();
+    assert!(!*fenced.borrow());
+    cut();
+    tokio::time::timeout(Duration::from_secs(20), fenced.wait_for(|fenced| *fenced)).await.unwrap().unwrap();
+    let error = session.commit(Changes::new().put("state", "1")).await.unwrap_err();
+    assert!(matches!(error, CommitError::Fenced(StoreError::Fenced { .. })), "{error}");
+}
+
+fn a_replica_without_its_store_stops_itself() {
+    let backend = Backend::new(Kind::S3);
+    let faults = &backend.s3.as_ref().unwrap().faults;
+    block_on(expect_stop(&backend, || faults.unavailable.store(1000, Ordering::Relaxed)));
+}
+
+fn a_replica_without_etcd_stops_itself() {
+    let backend = Backend::new(Kind::EtcdAndS3);
+    let etcd = backend.etcd.as_ref().unwrap();
+    block_on(expect_stop(&backend, || (0..3).for_each(|member| etcd.stop(member))));
+    (0..3).for_each(|member| etcd.resume(member));
+}
+
+fn sleeping_sessions_cost_no_requests() {
+    let backend = Backend::new(Kind::S3);
+    let faults = &backend.s3.as_ref().unwrap().faults;
+    block_on(async {
+        let mut replicas = Vec::new();
+        for number in 0..4 {
+            replicas.push(backend.join(&format!("http://{number}")).await);
+        }
+        for number in 0..40 {
+            let session = replicas[0].create(key(&format!("session {number}")), facts("alice")).await.unwrap().unwrap();
+            session.release(None).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let before = faults.requests.load(Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let requests = faults.requests.load(Ordering::Relaxed) - before;
+        // Four replicas renew every 3.3 s.
+        assert!((8..=20).contains(&requests), "{requests} requests in 10 s");
+    });
+}
