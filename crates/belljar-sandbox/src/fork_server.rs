@@ -220,7 +220,7 @@ fn serve() -> ! {
 }
 
 /// Takes the channel from standard input. It is duplicated, so that it is closed on exec, and replaced by `/dev/null`.
-fn own_channel() -> io::Result<Channel> {
+pub(crate) fn own_channel() -> io::Result<Channel> {
     let channel = Channel::from_descriptor(io::stdin().as_fd().try_clone_to_owned()?);
     syscalls::make_standard(File::open("/dev/null")?.as_fd(), 0)?;
     Ok(channel)

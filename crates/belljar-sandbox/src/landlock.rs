@@ -78,6 +78,24 @@ pub(crate) fn create_ruleset(level: IsolationLevel, access: LandlockAccess<'_>) 
         .ok_or_else(|| StepFailure::from_reason(Step::Landlock, "the kernel created no ruleset"))
 }
 
+/// Creates the ruleset of a process that may open no file, connect to no port and signal no other process.
+pub(crate) fn create_empty_ruleset() -> Result<OwnedFd, StepFailure> {
+    syscalls::landlock_version()
+        .map_err(|error| StepFailure::new(Step::Landlock, "reading the version of Landlock", &error))?;
+    let create = || {
+        Ruleset::default()
+            .set_compatibility(CompatLevel::BestEffort)
+            .handle_access(AccessFs::from_all(VERSION))?
+            .handle_access(AccessNet::from_all(VERSION))?
+            .scope(Scope::from_all(VERSION))?
+            .create()
+    };
+    let created = create()
+        .map_err(|error: ::landlock::RulesetError| StepFailure::from_reason(Step::Landlock, error.to_string()))?;
+    Option::<OwnedFd>::from(created)
+        .ok_or_else(|| StepFailure::from_reason(Step::Landlock, "the kernel created no ruleset"))
+}
+
 fn build(level: IsolationLevel, access: LandlockAccess<'_>) -> Result<RulesetCreated, ::landlock::RulesetError> {
     let everything = AccessFs::from_all(VERSION);
     let reading = AccessFs::from_read(VERSION);

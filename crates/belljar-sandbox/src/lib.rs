@@ -141,6 +141,7 @@ mod seccomp;
 mod socket_memory;
 mod spec;
 mod syscalls;
+pub mod worker;
 
 pub use channel::Channel;
 pub use control_group::{cgroup2_mount_point, delegated_control_groups};

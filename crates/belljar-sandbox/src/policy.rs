@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 /// systemd and container runtimes do not assign numbers of this range.
 pub const SESSION_USERS: Range<u32> = 1_900_000_000..2_000_000_000;
 
+/// The user ID of worker processes, if this process is root: the one after those of sessions.
+pub(crate) const WORKER_USER: u32 = SESSION_USERS.end;
+
 /// The isolation that the code must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -21,9 +21,9 @@ use crate::error::{Step, StepFailure};
 use crate::policy::IsolationLevel;
 
 #[cfg(target_arch = "x86_64")]
-const ARCHITECTURE: TargetArch = TargetArch::x86_64;
+pub(crate) const ARCHITECTURE: TargetArch = TargetArch::x86_64;
 #[cfg(target_arch = "aarch64")]
-const ARCHITECTURE: TargetArch = TargetArch::aarch64;
+pub(crate) const ARCHITECTURE: TargetArch = TargetArch::aarch64;
 
 /// The calls that interpreters, scientific libraries and shells make.
 #[rustfmt::skip]

@@ -213,6 +213,15 @@ pub(crate) fn close_at_exec() -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, CLOSE_RANGE_CLOEXEC) }).map(drop)
 }
 
+/// Closes all descriptors but the standard streams.
+///
+/// # Safety
+/// No descriptor may have an owner: the process has just begun.
+pub(crate) unsafe fn close_inherited() -> io::Result<()> {
+    // SAFETY: the caller guarantees that nothing refers to the descriptors.
+    check(unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) }).map(drop)
+}
+
 /// Duplicates `descriptor` onto a standard stream (0, 1 or 2): `dup2(2)`.
 pub(crate) fn make_standard(descriptor: BorrowedFd<'_>, number: RawFd) -> io::Result<()> {
     // SAFETY: the standard streams have no owner in Rust that would close them.

@@ -12,6 +12,7 @@ mod floods;
 mod host_user;
 mod scenarios;
 mod weak;
+mod worker_trials;
 mod zygote;
 
 use std::process::ExitCode;
@@ -24,6 +25,7 @@ const TASK_ARGUMENT: &str = "__task";
 
 pub(crate) fn main() -> ExitCode {
     sandbox::run_fork_server_if_child();
+    worker_trials::run_if_child();
     let arguments: Vec<String> = std::env::args().collect();
     if let [_, argument, name, rest @ ..] = arguments.as_slice()
         && argument == TASK_ARGUMENT
@@ -31,5 +33,5 @@ pub(crate) fn main() -> ExitCode {
         return host_user::run_task(name, rest);
     }
     let of_user = |user| attack_trials::trials(user).into_iter().chain(scenarios::trials(user));
-    belljar_testing::run(HostUser::ALL.into_iter().flat_map(of_user).collect())
+    belljar_testing::run(HostUser::ALL.into_iter().flat_map(of_user).chain(worker_trials::trials()).collect())
 }

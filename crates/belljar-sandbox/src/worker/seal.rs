@@ -1,0 +1,53 @@
+//! The last steps of a worker: its resource limits, and the filters of all its threads.
+
+use crate::error::{Step, StepFailure};
+use crate::syscalls;
+
+use super::calls;
+
+/// The most address space of a worker, in bytes. Virtual machines reserve gigabytes for each memory.
+const MAX_ADDRESS_BYTES: u64 = 128 << 30;
+
+/// The resource limits of a worker.
+#[derive(Debug, Clone, Copy)]
+pub struct SealLimits {
+    /// The most bytes of private memory: heaps, stacks and the memories of virtual machines.
+    pub memory_bytes: u64,
+}
+
+/// Sets the resource limits and the system call filters of all threads of this process, a worker. No thread can be
+/// started afterwards.
+///
+/// # Errors
+///
+/// With the step that failed. The process must then end.
+pub fn seal(limits: SealLimits) -> Result<(), StepFailure> {
+    let all = [
+        (libc::RLIMIT_AS, MAX_ADDRESS_BYTES),
+        (libc::RLIMIT_DATA, limits.memory_bytes),
+        // No descriptor, process, file or lock can be created.
+        (libc::RLIMIT_NOFILE, 0),
+        (libc::RLIMIT_NPROC, 0),
+        (libc::RLIMIT_FSIZE, 0),
+        (libc::RLIMIT_CORE, 0),
+        (libc::RLIMIT_MEMLOCK, 0),
+        (libc::RLIMIT_SIGPENDING, 0),
+        (libc::RLIMIT_MSGQUEUE, 0),
+        (libc::RLIMIT_NICE, 0),
+        (libc::RLIMIT_RTPRIO, 0),
+    ];
+    for (resource, limit) in all {
+        let limit = limit.min(syscalls::hard_limit(resource).unwrap_or(limit));
+        syscalls::set_limit(resource, limit)
+            .map_err(|error| StepFailure::new(Step::Limits, format!("setrlimit({resource})"), &error))?;
+    }
+    for program in calls::filters()? {
+        seccompiler::apply_filter_all_threads(program).map_err(|error| match error {
+            seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error) => {
+                StepFailure::new(Step::Seccomp, "installing a filter", &error)
+            }
+            other => StepFailure::from_reason(Step::Seccomp, other.to_string()),
+        })?;
+    }
+    Ok(())
+}
