@@ -55,6 +55,9 @@ use statistics::UseCounts;
 /// looking up the entry.
 const LAST_USE_RESOLUTION: Duration = Duration::from_secs(10 * 60);
 
+/// The number of times that an entry is found without a pin until it counts as missing.
+const MAX_PINNING: usize = 10;
+
 /// A handle to a cache directory. The directory does not have to exist yet. Clones count their uses together.
 #[derive(Debug, Clone)]
 pub struct Cache {
@@ -133,24 +136,26 @@ impl Cache {
         }
         let name = key.directory_name();
         let mut pin = EntryLock::try_lock_shared(&self.root, &name);
-        let mut result = self.lookup(&name)?;
-        if pin.is_none() && matches!(result, LookupResult::Intact(_)) {
+        for _ in 0..MAX_PINNING {
+            let found = match (self.lookup(&name)?, pin.take()) {
+                (LookupResult::Intact(entry), Some(pin)) => return Ok(Some(Entry { _pin: Some(pin), ..entry })),
+                (LookupResult::Intact(entry), None) => Some(entry),
+                (LookupResult::Missing, _) => None,
+                (LookupResult::Unverified, shared) => {
+                    // Repairing the entry requires the exclusive lock.
+                    drop(shared);
+                    self.find(key)?
+                }
+            };
+            let Some(unpinned) = found else { return Ok(None) };
             // Another process may be deleting the entry, which takes a moment. If locking is impossible, the entry is
             // used without a pin.
             pin = EntryLock::lock_shared_blocking(&self.root, &name);
-            if pin.is_some() {
-                result = self.lookup(&name)?;
+            if pin.is_none() {
+                return Ok(Some(unpinned));
             }
         }
-        match result {
-            LookupResult::Intact(entry) => Ok(Some(Entry { _pin: pin, ..entry })),
-            LookupResult::Missing => Ok(None),
-            LookupResult::Unverified => {
-                // Repairing the entry requires the exclusive lock.
-                drop(pin);
-                self.find(key)
-            }
-        }
+        Ok(None)
     }
 
     /// Returns or creates the entry for a key as [`Cache::get_or_create`] does. No process evicts the entry until it is

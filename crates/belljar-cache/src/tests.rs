@@ -594,15 +594,16 @@ fn no_process_sees_a_partly_evicted_entry() {
         .map(|_| {
             let mut command = Command::new(std::env::current_exe().unwrap());
             command.args(["--exact", "tests::child_evicts_entries", "--ignored"]);
-            command.env(CHILD_CACHE, fixture.cache.root()).stdout(Stdio::null()).spawn().unwrap()
+            command.env(CHILD_CACHE, fixture.cache.root()).stdout(Stdio::piped()).spawn().unwrap()
         })
         .collect();
     for _ in 0..100 {
         let create = |new: &super::NewEntry| new.write("bytes", &[7; 100]);
         fixture.cache.get_or_create_pinned::<CacheError>(&image(7), &NoProgress, create).unwrap();
     }
-    for mut child in children {
-        assert!(child.wait().unwrap().success());
+    for child in children {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     }
     fixture.cache.evict(&["image"], 0).unwrap();
     assert_eq!(remaining_images(&fixture.cache, &[1, 2, 3, 7]), [0; 0]);

@@ -16,7 +16,7 @@ use crate::fs::Filesystem;
 use crate::guest_memory::GuestMemory;
 use crate::guest_thread::is_guest_thread;
 use crate::host::{Host, MainModule};
-use crate::limits::{Limits, MemoryBudget};
+use crate::limits::{Limits, MemoryBudget, MemoryMeter};
 use crate::memory::{MemoryImage, WASM_PAGE, safepoint_page, with_image};
 use crate::pagemap::{PAGE, private_dirty_pages};
 use crate::program::{Program, ProgramError};
@@ -368,6 +368,12 @@ impl Instance {
     /// Returns the largest size that linear memory has had, in bytes.
     pub fn peak_memory(&self) -> u64 {
         self.store.data().memory_budget.peak() as u64
+    }
+
+    /// Counts linear memory with `meter` from now on, until the instance is dropped.
+    pub fn set_memory_meter(&mut self, meter: Arc<dyn MemoryMeter>) {
+        let bytes = self.main.memory.data_size(&self.store) as u64;
+        self.store.data_mut().memory_budget.set_meter(meter, bytes);
     }
 
     /// Returns whether the program has ended or crashed.

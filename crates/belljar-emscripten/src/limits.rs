@@ -1,5 +1,7 @@
 //! Resource limits of one instance.
 
+use std::sync::Arc;
+
 use wasmtime::ResourceLimiter;
 
 /// The limits of one instance. Time limits are in [`crate::watchdog`].
@@ -25,21 +27,51 @@ const MAX_TABLE_ENTRIES: usize = 1 << 20;
 /// The maximum number of wasm instances of an instance: the program, its libraries, and parts of these.
 const MAX_INSTANCES: usize = 1 << 20;
 
+/// A meter of the memory of several instances, which may have a limit for all of them.
+pub trait MemoryMeter: Send + Sync {
+    /// Adds bytes by which a memory is to grow. Returns false, and adds nothing, if that is refused.
+    fn grow(&self, bytes: u64) -> bool;
+
+    /// Adds bytes of a memory that exists already.
+    fn add(&self, bytes: u64);
+
+    /// Subtracts bytes.
+    fn release(&self, bytes: u64);
+}
+
 /// A limiter that refuses growth of linear memory beyond a limit, and records the peak.
-#[derive(Debug, Clone)]
 pub(crate) struct MemoryBudget {
     limit: usize,
     peak: usize,
+    meter: Option<MeteredMemory>,
+}
+
+/// The bytes of an instance that a meter counts.
+struct MeteredMemory {
+    meter: Arc<dyn MemoryMeter>,
+    bytes: u64,
+}
+
+impl Drop for MeteredMemory {
+    fn drop(&mut self) {
+        self.meter.release(self.bytes);
+    }
 }
 
 impl MemoryBudget {
     pub(crate) fn new(limit: u64) -> Self {
-        Self { limit: usize::try_from(limit).unwrap_or(usize::MAX), peak: 0 }
+        Self { limit: usize::try_from(limit).unwrap_or(usize::MAX), peak: 0, meter: None }
     }
 
     /// Returns the limit in bytes.
     pub(crate) fn limit(&self) -> usize {
         self.limit
+    }
+
+    /// Counts the memory, whose size is `bytes`, with `meter` from now on.
+    pub(crate) fn set_meter(&mut self, meter: Arc<dyn MemoryMeter>, bytes: u64) {
+        meter.add(bytes);
+        self.meter = Some(MeteredMemory { meter, bytes });
     }
 
     /// Records a size that did not result from growth.
@@ -54,8 +86,13 @@ impl MemoryBudget {
 }
 
 impl ResourceLimiter for MemoryBudget {
-    fn memory_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
-        let allowed = desired <= self.limit;
+    fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        let mut allowed = desired <= self.limit;
+        if let Some(metered) = self.meter.as_mut().filter(|_| allowed) {
+            let bytes = desired.saturating_sub(current) as u64;
+            allowed = metered.meter.grow(bytes);
+            metered.bytes += if allowed { bytes } else { 0 };
+        }
         if allowed {
             self.peak = self.peak.max(desired);
         }

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
 
 /// The page size of most systems, in bytes. On systems with another page size, written pages are not reported.
 pub(crate) const PAGE: usize = 4096;
@@ -19,6 +20,15 @@ const SWAPPED: u64 = 1 << 62;
 /// The bit of a page that belongs to a file or is shared.
 const FILE_BACKED: u64 = 1 << 61;
 
+/// This process's `/proc/self/pagemap`, if it was opened beforehand.
+static OPENED: OnceLock<File> = OnceLock::new();
+
+/// Sets this process's `/proc/self/pagemap`, for a process that will not be able to open it. Must be called after the
+/// last fork: an open descriptor describes the process that opened it. The first setting is kept.
+pub fn set_pagemap(file: File) {
+    OPENED.get_or_init(|| file);
+}
+
 /// Returns the first page and length of each maximal run of private dirty pages in the `length` bytes from `base` on,
 /// in order.
 ///
@@ -27,9 +37,16 @@ pub(crate) fn private_dirty_pages(base: *const u8, length: usize) -> io::Result<
     if page_size() != PAGE {
         return Err(io::ErrorKind::Unsupported.into());
     }
-    // Opened for each query: an open descriptor describes the process that opened it, also after a fork.
-    let pagemap = File::open("/proc/self/pagemap")?;
-    scan(&pagemap, base.addr(), length / PAGE).or_else(|_| read_entries(&pagemap, base.addr(), length / PAGE))
+    let for_query;
+    let pagemap = match OPENED.get() {
+        Some(opened) => opened,
+        None => {
+            // Opened for each query: an open descriptor describes the process that opened it, also after a fork.
+            for_query = File::open("/proc/self/pagemap")?;
+            &for_query
+        }
+    };
+    scan(pagemap, base.addr(), length / PAGE).or_else(|_| read_entries(pagemap, base.addr(), length / PAGE))
 }
 
 /// Appends pages to the runs, the last of which they may continue.

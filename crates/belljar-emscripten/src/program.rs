@@ -121,6 +121,8 @@ struct Shared {
     description: Description,
     directory: PathBuf,
     symbols: OnceLock<Arc<Symbols>>,
+    /// The file of the symbols and its length, if it was opened beforehand.
+    symbols_file: OnceLock<(fs::File, usize)>,
     foreign_calls: OnceLock<ForeignCalls>,
     /// The slots of variadic functions, once a function was called through libffi.
     variadic: OnceLock<BTreeSet<u32>>,
@@ -213,6 +215,7 @@ impl Program {
             description,
             directory: directory.into(),
             symbols: OnceLock::new(),
+            symbols_file: OnceLock::new(),
             foreign_calls: OnceLock::new(),
             variadic: OnceLock::new(),
             libraries,
@@ -256,6 +259,18 @@ impl Program {
         &self.shared.engine
     }
 
+    /// Opens the file of [`Program::symbols`], for a process that will not be able to open it when they are needed.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be opened.
+    pub fn open_symbols(&self) -> Result<(), ProgramError> {
+        let path = self.shared.directory.join(SYMBOLS);
+        let opened = fs::File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file)));
+        let (length, file) = opened.map_err(|error| ProgramError::File { path, error })?;
+        self.shared.symbols_file.get_or_init(|| (file, usize::try_from(length).unwrap_or(0)));
+        Ok(())
+    }
+
     /// Returns the names that the program exports to libraries.
     ///
     /// # Errors
@@ -264,7 +279,17 @@ impl Program {
         if let Some(symbols) = self.shared.symbols.get() {
             return Ok(symbols.clone());
         }
-        let symbols = Arc::new(decode(&self.shared.directory, SYMBOLS)?);
+        let symbols = Arc::new(match self.shared.symbols_file.get() {
+            Some((file, length)) => {
+                let path = self.shared.directory.join(SYMBOLS);
+                let mut bytes = vec![0; *length];
+                // At an offset: forks of this process share the position in the file.
+                std::os::unix::fs::FileExt::read_exact_at(file, &mut bytes, 0)
+                    .map_err(|error| ProgramError::File { path: path.clone(), error })?;
+                postcard::from_bytes(&bytes).map_err(|_| ProgramError::OtherBuild { path })?
+            }
+            None => decode(&self.shared.directory, SYMBOLS)?,
+        });
         Ok(self.shared.symbols.get_or_init(|| symbols).clone())
     }
 

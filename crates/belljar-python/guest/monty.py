@@ -24,6 +24,7 @@ from . import (
     monty_calls,
     monty_clock,
     monty_files,
+    monty_names,
     monty_system,
     pip,
     scheduler,
@@ -33,7 +34,7 @@ from .monty_awaits import insert_awaits
 from .monty_calls import Builtins, FeedAborted
 from .monty_decoding import decode
 from .monty_encoding import Encoder
-from .monty_objects import argument, exception_name, printable
+from .monty_objects import exception_parts, printable
 
 _MAX_VALUE = 64 << 20
 """The maximum size of the text of a value, in characters."""
@@ -76,6 +77,7 @@ class _Session:
     def __init__(self, settings: dict[str, Any]) -> None:
         namespace = cell.main.__dict__
         namespace.clear()
+        monty_names.choose(settings["client"])
         monty_files.install()
         policy = settings.get("policy") or {}
         monty_system.install(namespace, policy)
@@ -165,10 +167,12 @@ def _describe(error: BaseException) -> dict[str, Any]:
         return error.exception
     if isinstance(error, host.HostCallError):
         return {"exc_type": "RuntimeError", "message": printable(str(error)), "traceback": []}
-    exception = {"exc_type": exception_name(type(error)), "message": argument(error)}
+    name, text = exception_parts(error)
+    exception: dict[str, Any] = {"exc_type": name, "message": text}
     frames = _frames(error.__traceback__)
     if isinstance(error, SyntaxError):
-        exception["message"] = printable(str(error.msg))
+        message = printable(str(error.msg))
+        exception["message"] = message if type(error) is SyntaxError else f"{type(error).__name__}: {message}"
         if error.filename is not None and error.lineno is not None:
             frames = [_syntax_frame(error)]
     return exception | {"traceback": frames}
@@ -176,11 +180,14 @@ def _describe(error: BaseException) -> dict[str, Any]:
 
 def _syntax_frame(error: SyntaxError) -> dict[str, Any]:
     line, column = error.lineno or 1, max(error.offset or 1, 1)
-    end_line, end_column = error.end_lineno or line, error.end_offset or column + 1
+    # The end of some errors, such as those of indentation, is -1.
+    end_line, end_column = max(error.end_lineno or line, line), error.end_offset or 0
+    if end_line == line:
+        end_column = max(end_column, column + 1)
     return {
         "filename": printable(str(error.filename)),
         "start": [line, column],
-        "end": [max(end_line, line), max(end_column, 1)],
+        "end": [end_line, max(end_column, 1)],
         "preview_line": printable((error.text or "").rstrip("\n")),
         "hide_frame_name": True,
     }

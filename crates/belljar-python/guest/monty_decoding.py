@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from .monty_objects import BUILTIN, SANDBOX, STANDARD_TYPES, Function, HostObject, Node, create_exception, identities
+from .monty_objects import BUILTIN, SANDBOX, Function, HostObject, Node, create_exception, find_class, identities
 
 
 def decode(arena: dict[str, Any] | None) -> list[Any]:
@@ -69,12 +69,8 @@ def _decode_standard(module: str, name: str) -> Callable[[list[Any], Any], Any]:
 def _decode_type(values: list[Any], content: Node) -> Any:
     name, origin = content["name"], content["origin"]
     if origin == BUILTIN:
-        if name in STANDARD_TYPES:
-            module, attribute = STANDARD_TYPES[name]
-            return getattr(__import__(module), attribute)
-        kind = getattr(builtins, name, None)
-        if isinstance(kind, type):
-            return kind
+        if (found := find_class(name)) is not None:
+            return found
         raise ValueError(f"there is no type {name!r}")
     identity = binascii.a2b_base64(content["id"])
     known = identities.get(identity)

@@ -13,17 +13,15 @@ from collections.abc import Callable
 from json import loads
 from typing import Any
 
-from . import value_json
+from . import monty_names, value_json
 from .monty_objects import (
     BUILTIN,
     HOST,
     SANDBOX,
-    STANDARD_TYPES,
     Function,
     HostObject,
     Node,
-    argument,
-    exception_name,
+    exception_parts,
     identities,
     printable,
 )
@@ -98,7 +96,8 @@ class Encoder:
 
     def _other(self, value: Any, kind: type) -> Node:
         if isinstance(value, BaseException):
-            return {"exception": {"exc_type": exception_name(kind), "arg": argument(value)}}
+            name, text = exception_parts(value)
+            return {"exception": {"exc_type": name, "arg": text}}
         if isinstance(value, tuple) and hasattr(kind, "_fields"):
             values, fields = self._items(value), [str(name) for name in kind._fields]
             return {"named_tuple": {"type_name": kind.__name__, "field_names": fields, "values": values}}
@@ -114,7 +113,8 @@ class Encoder:
                 return self.nodes_of(plain) if name is None else {name: self._items(plain)}
         if dict in kind.__mro__:
             return {"dict": self._pairs(list(dict.items(value)))}
-        if isinstance(value, types.BuiltinFunctionType) and getattr(builtins, value.__name__, None) is value:
+        is_builtin = isinstance(value, types.BuiltinFunctionType) and getattr(builtins, value.__name__, None) is value
+        if is_builtin and value.__name__ in monty_names.FUNCTIONS:
             return {"builtin_function": value.__name__}
         if kind.__module__ in sys.stdlib_module_names or kind.__flags__ & (1 << 9) == 0:
             return {"repr": printable(value_json.safe_repr(value))}
@@ -189,12 +189,17 @@ def _timezone(value: Any) -> Node:
     return {"timezone": {"offset_seconds": int(value.utcoffset(None).total_seconds()), "name": name}}
 
 
+def _decimal(value: Any) -> str:
+    return str(value) if monty_names.has_decimals else repr(value)
+
+
 def _type_node(value: type) -> Node:
-    name = value.__name__
-    if value.__module__ == "builtins":
-        return {"type": {"name": name, "id": None, "origin": BUILTIN, "is_dataclass": False, "attrs": None}}
-    dotted = f"{value.__module__}.{name}"
-    if dotted in STANDARD_TYPES or value.__module__ in sys.stdlib_module_names:
+    name, package = value.__name__, value.__module__.partition(".")[0]
+    if package in sys.stdlib_module_names and package != "__main__":
+        # Such as `json.decoder`, whose class is known as that of `json`.
+        dotted = name if package in ("builtins", "pathlib") else f"{package}.{name}"
+        if dotted not in monty_names.types and dotted not in monty_names.exceptions:
+            return {"repr": printable(value_json.safe_repr(value))}
         return {"type": {"name": dotted, "id": None, "origin": BUILTIN, "is_dataclass": False, "attrs": None}}
     identity = binascii.b2a_base64(identities.of(value), newline=False).decode()
     is_dataclass = "__dataclass_fields__" in vars(value)
@@ -244,6 +249,6 @@ _SPECIAL: dict[str, Callable[[Any], Node]] = {
         "timedelta": {"days": value.days, "seconds": value.seconds, "microseconds": value.microseconds}
     },
     "datetime.timezone": _timezone,
-    "decimal.Decimal": lambda value: {"decimal": str(value)},
+    "decimal.Decimal": lambda value: {"decimal" if monty_names.has_decimals else "repr": _decimal(value)},
     f"{Function.__module__}.Function": lambda value: {"function": {"name": value.__name__, "docstring": value.__doc__}},
 }

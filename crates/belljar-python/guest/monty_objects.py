@@ -9,10 +9,15 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from . import monty_names
+
 BUILTIN, SANDBOX, HOST = 1, 2, 3
 """The origins of types."""
 
 STANDARD_TYPES = {
+    "FrozenInstanceError": ("dataclasses", "FrozenInstanceError"),
+    "NoneType": ("types", "NoneType"),
+    "NotImplementedType": ("types", "NotImplementedType"),
     "datetime.date": ("datetime", "date"),
     "datetime.datetime": ("datetime", "datetime"),
     "datetime.time": ("datetime", "time"),
@@ -20,7 +25,8 @@ STANDARD_TYPES = {
     "datetime.timezone": ("datetime", "timezone"),
     "decimal.Decimal": ("decimal", "Decimal"),
     "json.JSONDecodeError": ("json", "JSONDecodeError"),
-    "pathlib.PosixPath": ("pathlib", "PosixPath"),
+    "PosixPath": ("pathlib", "PosixPath"),
+    "ellipsis": ("types", "EllipsisType"),
     "re.Pattern": ("re", "Pattern"),
     "re.Match": ("re", "Match"),
 }
@@ -128,9 +134,25 @@ def printable(value: str) -> str:
     return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
 
 
-def exception_name(kind: type) -> str:
-    """Returns the name of an exception's class in the protocol."""
-    return "json.JSONDecodeError" if kind.__name__ == "JSONDecodeError" else printable(kind.__name__)
+def exception_parts(error: BaseException) -> tuple[str, str | None]:
+    """Returns the name of an exception's class in the protocol, and its text.
+
+    A class that the client does not know is its nearest base that the client knows, and the text begins with its name.
+    """
+    names = (_exception_name(kind) for kind in type(error).__mro__)
+    known = next((name for name in names if name in monty_names.exceptions), "Exception")
+    text = argument(error)
+    if known != _exception_name(type(error)):
+        name = printable(type(error).__name__)
+        text = f"{name}: {text}" if text else name
+    return known, text
+
+
+def _exception_name(kind: type) -> str:
+    if kind.__module__ in ("builtins", "dataclasses"):
+        # The names of other classes, such as those of exceptions of the parent, mean nothing to the client.
+        return kind.__name__ if kind.__module__ == "dataclasses" or vars(builtins).get(kind.__name__) is kind else ""
+    return f"{'json' if kind.__module__ == 'json.decoder' else kind.__module__}.{kind.__name__}"
 
 
 def argument(error: BaseException) -> str | None:
@@ -145,12 +167,22 @@ def argument(error: BaseException) -> str | None:
         return f"<its str() raised {type(failure).__name__}>"
 
 
+def find_class(name: str) -> type | None:
+    """Returns the class of Python with a name of the protocol."""
+    module, _, attribute = name.rpartition(".")
+    if name in STANDARD_TYPES:
+        module, attribute = STANDARD_TYPES[name]
+    elif module and name not in monty_names.exceptions and name not in monty_names.types:
+        return None
+    found = getattr(__import__(module or "builtins"), attribute, None)
+    return found if isinstance(found, type) else None
+
+
 def create_exception(name: str, message: str | None) -> BaseException:
-    """Returns an exception of the builtin class of this name, or of a new class of this name."""
-    kind = STANDARD_TYPES.get(name)
-    found = getattr(__import__(kind[0]), kind[1]) if kind else getattr(builtins, name, None)
+    """Returns an exception of the class of Python with this name, or of a new class of this name."""
+    found = find_class(name)
     arguments = () if message is None else (message,)
-    if isinstance(found, type) and issubclass(found, BaseException):
+    if found is not None and issubclass(found, BaseException):
         try:
             if issubclass(found, OSError) and (parts := _OS_ERROR.fullmatch(message or "")) is not None:
                 return found(int(parts[1]), parts[2], *(() if parts[3] is None else (parts[3],)))

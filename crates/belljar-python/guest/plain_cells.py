@@ -19,7 +19,7 @@ _SYNTAX = re.compile(
     r"|^[ \t]+$",  # Lines of spaces, of which IPython removes some.
     re.MULTILINE,
 )
-"""What may be syntax of IPython's own, or text that it removes."""
+"""A line that may be IPython's own syntax, or text that it removes."""
 
 
 class Transformers(TransformerManager):

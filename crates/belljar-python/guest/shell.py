@@ -184,6 +184,8 @@ class Shell(InteractiveShell):
 
 
 _shell: Shell | None = None
+_formats: set[str] = set()
+"""The formats that the shell has from the beginning."""
 _payloads = False
 """True if the running cell has a frontend with a pager and with further cells."""
 
@@ -200,6 +202,7 @@ def install() -> None:
     _shell.Completer.use_jedi = False
     # Help and source code are displayed like other output.
     _shell.set_hook("show_in_pager", page.as_hook(_show_page), 90)
+    _formats.update(_shell.display_formatter.formatters)
     # Registered by type, since IPython would otherwise try each representation.
     figures = _shell.display_formatter.ipython_display_formatter
     figures.for_type_by_name("matplotlib.figure", "Figure", _show_figure)
@@ -504,7 +507,12 @@ def _publish(
 
 
 def _show_figure(figure: Any) -> None:
-    _publish("display", {"image/png": display.render_png(figure), "text/plain": repr(figure)})
+    forms: dict[str, Any] = {"image/png": display.render_png(figure), "text/plain": repr(figure)}
+    for mime_type, formatter in _shell.display_formatter.formatters.items():
+        # Those that the session has added, such as the data of charts.
+        if mime_type not in _formats and (form := formatter(figure)) is not None:
+            forms[mime_type] = form
+    _publish("display", forms)
 
 
 def _show_plotly(figure: Any) -> None:

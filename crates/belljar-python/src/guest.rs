@@ -42,6 +42,7 @@ const MODULES: &[(&str, &str)] = &[
     ("monty_decoding.py", include_str!("../guest/monty_decoding.py")),
     ("monty_encoding.py", include_str!("../guest/monty_encoding.py")),
     ("monty_files.py", include_str!("../guest/monty_files.py")),
+    ("monty_names.py", include_str!("../guest/monty_names.py")),
     ("monty_objects.py", include_str!("../guest/monty_objects.py")),
     ("monty_system.py", include_str!("../guest/monty_system.py")),
     ("network.py", include_str!("../guest/network.py")),

@@ -11,12 +11,10 @@ use std::time::{Duration, Instant};
 
 use belljar_core::HoldingWait;
 use belljar_emscripten::Readings;
-use belljar_emscripten::console::Stream;
 use belljar_emscripten::fs::Filesystem;
 use belljar_emscripten::guest_caller::GuestCaller;
 use belljar_emscripten::host::{Call, Host};
 use belljar_emscripten::recording::{HostCall as RecordedHostCall, Recording, RequestDigest};
-use belljar_emscripten::stop::StopHandle;
 use belljar_emscripten::termination::Termination;
 use belljar_emscripten::wasmtime;
 use belljar_emscripten::watchdog::Pause;
@@ -58,10 +56,30 @@ pub enum CallError {
 }
 
 /// The interpreter that made a call.
-pub struct HostCallContext<'a> {
-    host: &'a mut Host,
-    /// Set if the code is recorded.
-    recorded: Option<RecordedCall>,
+pub struct HostCallContext<'a>(Caller<'a>);
+
+enum Caller<'a> {
+    /// An interpreter of this process.
+    Local {
+        host: &'a mut Host,
+        /// Set if the code is recorded.
+        recorded: Option<RecordedCall>,
+    },
+    /// One in another process, which pauses the time limit of its code by itself.
+    Remote {
+        /// The files that cross with the call.
+        files: &'a mut Filesystem,
+        signals: &'a dyn RemoteSignals,
+    },
+}
+
+/// The signals for code in another process that waits for a reply of the host.
+pub trait RemoteSignals {
+    /// Returns whether the code was interrupted since it made the call, or before and has not received it.
+    fn is_interrupted(&self) -> bool;
+
+    /// Returns whether the code was killed.
+    fn is_killed(&self) -> bool;
 }
 
 /// A call of recorded code.
@@ -83,10 +101,26 @@ pub enum WaitError {
     Disconnected,
 }
 
-impl HostCallContext<'_> {
-    /// Returns the code's file system.
+impl<'a> HostCallContext<'a> {
+    /// Creates the context of a call of code in another process, whose buffers cross as files.
+    pub(crate) fn remote(files: &'a mut Filesystem, signals: &'a dyn RemoteSignals) -> Self {
+        Self(Caller::Remote { files, signals })
+    }
+
+    /// Returns the recorded call, if the code is recorded.
+    fn recorded(&self) -> Option<&RecordedCall> {
+        match &self.0 {
+            Caller::Local { recorded, .. } => recorded.as_ref(),
+            Caller::Remote { .. } => None,
+        }
+    }
+
+    /// Returns the code's file system, or that of the files that cross from another process.
     pub fn files(&mut self) -> &mut Filesystem {
-        &mut self.host.files
+        match &mut self.0 {
+            Caller::Local { host, .. } => &mut host.files,
+            Caller::Remote { files, .. } => files,
+        }
     }
 
     /// Returns the recording of the code so far, with which it can be continued elsewhere: this call then begins again,
@@ -95,40 +129,53 @@ impl HostCallContext<'_> {
     /// # Errors
     /// Returns the reason why the code cannot be continued elsewhere.
     pub(crate) fn save(&self, state: &[u8]) -> Result<Vec<u8>, &'static str> {
-        let call = self.recorded.as_ref().ok_or("it is not recorded")?;
-        call.recording.save(call.digest, state, self.host.clock.monotonic_of_host())
+        let Caller::Local { host, recorded: Some(call) } = &self.0 else { return Err("it is not recorded") };
+        call.recording.save(call.digest, state, host.clock.monotonic_of_host())
     }
 
     /// Returns the state of the call, if it began in another process.
     pub(crate) fn continued<'s, T: Deserialize<'s>>(&'s self) -> Result<Option<T>, CallError> {
-        let Some(state) = self.recorded.as_ref().and_then(|call| call.continued.as_deref()) else { return Ok(None) };
+        let Some(state) = self.recorded().and_then(|call| call.continued.as_deref()) else { return Ok(None) };
         let state = serde_json::from_slice(state);
         state.map(Some).map_err(|_| CallError::Refused("the state of the call cannot be read".into()))
     }
 
     /// Notes that the code receives something that is not recorded.
     pub(crate) fn set_incomplete(&self, reason: &'static str) {
-        if let Some(call) = &self.recorded {
+        if let Some(call) = self.recorded() {
             call.recording.set_incomplete(reason);
         }
     }
 
-    /// Returns how often the code has read random numbers and the time.
-    pub(crate) fn readings(&self) -> Readings {
-        self.host.readings()
-    }
-
-    /// Writes to the code's standard output or error, on its behalf.
-    ///
-    /// # Errors
-    /// Returns an error if this exceeds the code's output limit.
-    pub fn write(&mut self, stream: Stream, text: &str) -> Result<(), Termination> {
-        self.host.console.write(stream, text.as_bytes())
+    /// Returns how often the code has read random numbers and the time; `None` for code in another process.
+    pub(crate) fn readings(&self) -> Option<Readings> {
+        match &self.0 {
+            Caller::Local { host, .. } => Some(host.readings()),
+            Caller::Remote { .. } => None,
+        }
     }
 
     /// Pauses the code's time limit until the result is dropped.
-    pub(crate) fn pause(&self) -> Pause {
-        Pause::start(&self.host.stop)
+    pub fn pause(&self) -> Option<Pause> {
+        match &self.0 {
+            Caller::Local { host, .. } => Some(Pause::start(&host.stop)),
+            Caller::Remote { .. } => None,
+        }
+    }
+
+    /// Returns whether the code was interrupted and has not received the signal.
+    ///
+    /// # Errors
+    /// Returns an error if the code has to end.
+    pub fn is_interrupted(&self) -> Result<bool, Termination> {
+        match &self.0 {
+            Caller::Local { host, .. } => {
+                host.stop.check()?;
+                Ok(host.stop.signal_pending())
+            }
+            Caller::Remote { signals, .. } if signals.is_killed() => Err(Termination::Stopped),
+            Caller::Remote { signals, .. } => Ok(signals.is_interrupted()),
+        }
     }
 
     /// Waits at most `timeout` for something that is not work of this machine, such as a reply. The code's time limit
@@ -150,7 +197,6 @@ impl HostCallContext<'_> {
         result: &Receiver<T>,
         timeout: Duration,
     ) -> Result<Result<T, WaitError>, Termination> {
-        let stop: &Arc<StopHandle> = &self.host.stop;
         let _pause = self.pause();
         let start = Instant::now();
         loop {
@@ -159,8 +205,7 @@ impl HostCallContext<'_> {
                 Err(RecvTimeoutError::Disconnected) => return Ok(Err(WaitError::Disconnected)),
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            stop.check()?;
-            if stop.signal_pending() {
+            if self.is_interrupted()? {
                 return Ok(Err(WaitError::Interrupted));
             }
             if start.elapsed() >= timeout {
@@ -250,7 +295,7 @@ fn dispatch(
     let calls = host.embedder.clone().and_then(|embedder| embedder.downcast::<HostCallRegistry>().ok());
     let handler = calls.and_then(|calls| calls.0.get(name).cloned());
     let handler = handler.ok_or_else(|| CallError::Refused(format!("the host has no handler for `{name}`")))?;
-    handler.call(request, &mut HostCallContext { host, recorded })
+    handler.call(request, &mut HostCallContext(Caller::Local { host, recorded }))
 }
 
 /// Returns the text of a `str`. `None` if the object is not a `str` or cannot be encoded: Python's exception is set

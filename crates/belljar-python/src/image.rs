@@ -18,7 +18,7 @@ use crate::guest_protocol::GuestFunctions;
 use crate::heap;
 use crate::host_calls::{CallError, HostCall, HostCallContext, HostCallRegistry};
 use crate::interpreter::Renewal;
-use crate::packages::PackageSet;
+use crate::packages::{PackageSet, WheelId};
 
 /// The reference count of an immortal object: CPython's `_Py_IMMORTAL_INITIAL_REFCNT` for 32-bit pointers.
 const IMMORTAL_REFCOUNT: u32 = 5 << 28;
@@ -38,6 +38,8 @@ pub struct PreloadFailure {
 pub struct Image {
     shared: Arc<Shared>,
     missing_modules: Arc<BTreeMap<String, String>>,
+    /// The modules that it was built to import.
+    modules: Arc<[String]>,
 }
 
 struct Shared {
@@ -45,6 +47,15 @@ struct Shared {
     metadata: ImageMetadata,
     base_layers: Vec<Arc<Layer>>,
     packages: PackageSet,
+}
+
+/// The parts that an image is made from, by which another process opens it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ImageParts {
+    /// The wheels, sorted by name.
+    pub wheels: Vec<WheelId>,
+    /// The imported modules, sorted.
+    pub modules: Vec<String>,
 }
 
 /// The part of an image's file that is not machine state.
@@ -75,7 +86,7 @@ struct ReadingsCall;
 
 impl HostCall for ReadingsCall {
     fn call(&self, _: &RawValue, context: &mut HostCallContext<'_>) -> Result<Box<RawValue>, CallError> {
-        let Readings { random, real_time } = context.readings();
+        let Readings { random, real_time } = context.readings().unwrap_or_default();
         serde_json::value::to_raw_value(&[random, real_time]).map_err(|error| CallError::Refused(error.to_string()))
     }
 }
@@ -130,6 +141,7 @@ impl Image {
         Ok(Self {
             shared: Arc::new(Shared { snapshot, metadata, base_layers, packages }),
             missing_modules: Arc::default(),
+            modules: Arc::default(),
         })
     }
 
@@ -141,6 +153,16 @@ impl Image {
     /// Returns the packages that are installed in the image.
     pub fn packages(&self) -> &PackageSet {
         &self.shared.packages
+    }
+
+    /// Returns the same image, which was built to import `modules`.
+    pub(crate) fn with_modules(self, modules: &[String]) -> Self {
+        Self { modules: modules.into(), ..self }
+    }
+
+    /// Returns the parts that the image is made from.
+    pub fn parts(&self) -> ImageParts {
+        ImageParts { wheels: self.packages().wheel_ids().cloned().collect(), modules: self.modules.to_vec() }
     }
 
     /// Returns the modules that could not be imported ahead of time.

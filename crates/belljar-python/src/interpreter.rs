@@ -27,6 +27,7 @@ use crate::guest_protocol::{GuestFunctions, RunArguments, RunResult, ShellResult
 use crate::host_calls::{HostCall, HostCallRegistry};
 use crate::image::Image;
 use crate::install::{CellPackages, PrepareError, RuntimeInstaller};
+use crate::owner_memory::count_for_owner;
 use crate::scrubbing::ScrubbingSink;
 use crate::session::SESSION_DIRECTORY;
 
@@ -164,7 +165,8 @@ impl Interpreter {
             environment: Vec::new(),
             limits: machine_limits(&limits),
         };
-        let instance = program.restore(image.snapshot(), config)?;
+        let mut instance = program.restore(image.snapshot(), config)?;
+        count_for_owner(&mut instance);
         instance.stop_handle().observe_sleeps(hold_thread);
         let (functions, missing_modules) = (image.functions(), image.missing_modules().clone());
         Ok(Self {
@@ -184,7 +186,8 @@ impl Interpreter {
     }
 
     /// Creates an interpreter from an instance that continues the state of an earlier copy of `image`.
-    pub(crate) fn resumed(instance: Instance, image: &Image, limits: Limits) -> Self {
+    pub(crate) fn resumed(mut instance: Instance, image: &Image, limits: Limits) -> Self {
+        count_for_owner(&mut instance);
         let (functions, missing_modules) = (image.functions(), image.missing_modules().clone());
         instance.stop_handle().observe_sleeps(hold_thread);
         Self {
@@ -300,13 +303,20 @@ impl Interpreter {
         &self.missing_modules
     }
 
-    pub(crate) fn limits(&self) -> &Limits {
+    /// Returns the limits of the interpreter.
+    pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
     /// Sets the limit of elapsed time for later executions; `None` removes it.
     pub fn set_wall_time(&mut self, wall_time: Option<Duration>) {
         self.limits.wall_time = wall_time;
+    }
+
+    /// Sets the limits of time of later executions.
+    pub(crate) fn set_limits_of_time(&mut self, limits: &Limits) {
+        let Limits { wall_time, cpu_time, grace, .. } = *limits;
+        self.limits = Limits { wall_time, cpu_time, grace, ..self.limits };
     }
 
     pub(crate) fn instance_mut(&mut self) -> &mut Instance {
@@ -440,6 +450,11 @@ impl Interpreter {
         self.is_broken || self.instance.is_dead()
     }
 
+    /// Returns the largest size that the memory has had, in bytes.
+    pub(crate) fn peak_memory(&self) -> u64 {
+        self.instance.peak_memory()
+    }
+
     /// Runs `work` within the limits of time, less what the request has spent so far.
     pub(crate) fn with_limits(&mut self, work: impl FnOnce(&mut Self) -> Outcome) -> Execution {
         let limits = self.limits.without_time(self.spent);
@@ -501,7 +516,7 @@ impl Interpreter {
     }
 
     /// Returns the reason why the instance did not return.
-    fn exit_reason(&self, error: InstanceError) -> ExitReason {
+    pub(crate) fn exit_reason(&self, error: InstanceError) -> ExitReason {
         match error {
             InstanceError::Terminated(Termination::Exit(status)) => ExitReason::Exit(status & 0xff),
             InstanceError::Terminated(Termination::OutputLimit { .. }) => ExitReason::Limit(LimitKind::Output),

@@ -4,14 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use belljar_cache::{Cache, EntryKey};
-use belljar_core::{BackendStatistics, InstallStatistics, Limits, Progress};
-use belljar_emscripten::dylink::LibraryError;
-use belljar_emscripten::{Engine, InterruptMode, Processor, Program};
+use belljar_core::{BackendStatistics, InstallStatistics, Limits, NoProgress, Progress};
+use belljar_emscripten::dylink::{LibraryError, LibraryHash};
+use belljar_emscripten::fs::FileBytes;
+use belljar_emscripten::{Engine, InstanceError, InterruptMode, Processor, Program};
 use parking_lot::Mutex;
 
 use crate::bootstrap::{RuntimeBuilder, program_key};
 use crate::error::{BundleMismatch, OpenError};
-use crate::image::Image;
+use crate::image::{Image, ImageParts};
 use crate::install::{InstallerSource, PrepareError};
 use crate::interpreter::{Interpreter, Streams};
 use crate::libraries::CompiledLibraries;
@@ -38,6 +39,16 @@ pub struct Options {
     pub offline: bool,
     /// Limits of the caches for packages.
     pub cache_limits: CacheLimits,
+}
+
+impl Options {
+    /// Returns the cache directory: the given one, or the platform's.
+    ///
+    /// # Errors
+    /// Returns an error if the directory is unknown or cannot be created.
+    pub fn cache_directory(&self) -> Result<PathBuf, OpenError> {
+        Ok(Cache::open(self.cache.clone())?.root().to_owned())
+    }
 }
 
 /// Limits of the in-memory and on-disk caches for packages. The least recently used entries are evicted first.
@@ -233,6 +244,34 @@ impl Python {
         Ok(interpreter)
     }
 
+    /// Compiles the libraries of the packages of `image` completely, for processes that open it with
+    /// [`Python::open_image`]. Takes minutes for large packages that were not compiled before.
+    ///
+    /// # Errors
+    /// Returns an error if a library cannot be compiled.
+    pub fn compile_libraries_of(&self, image: &Image, progress: &dyn Progress) -> Result<(), LibraryError> {
+        self.shared.libraries.compile_whole(&libraries_of(image.packages()), progress)
+    }
+
+    /// Opens the image of these parts, which another process has built, and all that its interpreters read from files
+    /// later: the libraries of its packages.
+    ///
+    /// Must be called on a guest thread.
+    ///
+    /// # Errors
+    /// Returns an error if a part is not in the cache.
+    pub fn open_image(&self, parts: &ImageParts) -> Result<Image, OpenError> {
+        self.shared.program.open_symbols().map_err(InstanceError::from)?;
+        if parts == &ImageParts::default() {
+            return Ok(self.shared.base.clone());
+        }
+        let missing = |ids: &[WheelId]| Err(format!("{} wheels are not in the cache", ids.len()).into());
+        let set = self.packages(&parts.wheels, &[], missing, &NoProgress)?;
+        let opened = self.shared.libraries.open_whole(&libraries_of(&set));
+        opened.map_err(|error| InstanceError::Snapshot(error.to_string()))?;
+        self.image_with(&set, &[], &parts.modules, &NoProgress)
+    }
+
     /// Returns the image without packages.
     pub fn base(&self) -> &Image {
         &self.shared.base
@@ -243,7 +282,7 @@ impl Python {
     /// # Errors
     /// Returns an error if reading the cache fails.
     pub fn has_packages(&self, ids: &[WheelId]) -> Result<bool, OpenError> {
-        Ok(self.layers(&belljar_core::NoProgress).contains_all(ids)?)
+        Ok(self.layers(&NoProgress).contains_all(ids)?)
     }
 
     /// Returns the set of these wheels. `supply` is called with the wheels that are not installed on this machine and
@@ -348,6 +387,7 @@ impl Python {
             }
         }
         let (image, is_new) = self.preloader(progress).image(set, &key.1)?;
+        let image = image.with_modules(&key.1);
         if is_new {
             self.evict();
         }
@@ -437,4 +477,9 @@ impl Python {
             tracing::warn!(%error, "failed to evict entries from the cache");
         }
     }
+}
+
+/// Returns the libraries of a set of packages.
+fn libraries_of(set: &PackageSet) -> Vec<(LibraryHash, FileBytes)> {
+    set.wheels().iter().flat_map(|wheel| wheel.libraries.iter().cloned()).collect()
 }

@@ -17,6 +17,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::held_cell::{BinaryReplies, HeldCell};
 use crate::host_calls::{CallError, HostCall, HostCallContext, WaitError};
 use crate::interpreter::Interpreter;
+use crate::isolation::ValueFile;
 
 pub use calls::CallEffects;
 pub(super) use calls::SavedCalls;
@@ -30,7 +31,7 @@ const MAX_BUFFERS: usize = 10_000;
 const MAX_ARGUMENTS: u64 = 256 << 20;
 
 /// The names of the host calls.
-const NAMES: [&str; 3] = ["call_function", "await_functions", "cancel_function"];
+pub(crate) const NAMES: [&str; 3] = ["call_function", "await_functions", "cancel_function"];
 
 /// Prepares an interpreter for a request with an exchange: writes the buffers of the variables, and registers the host
 /// calls for the functions, and for those of the module `tools`. Returns these calls.
@@ -45,9 +46,10 @@ pub(super) fn begin(
     waker: Option<&Waker>,
     held: Option<Arc<HeldCell>>,
 ) -> Result<Option<RunCalls>, KernelError> {
-    let can_call = tools || exchange.is_some_and(|exchange| !exchange.functions.is_empty());
-    let new = || Calls::new(observer.clone(), waker.cloned(), SavedCalls::default(), held);
-    let calls = can_call.then(|| RunCalls::register(interpreter, new()));
+    let calls = calls_of(exchange, tools, observer, waker, held);
+    if let Some(calls) = &calls {
+        calls.register(interpreter);
+    }
     let Some(exchange) = exchange else { return Ok(calls) };
     let files = interpreter.files();
     for (at, buffer) in exchange.buffers.iter().enumerate() {
@@ -56,6 +58,25 @@ pub(super) fn begin(
         })?;
     }
     Ok(calls)
+}
+
+/// Returns the calls of functions of the host by code with this exchange, if it can make any.
+pub(super) fn calls_of(
+    exchange: Option<&Exchange>,
+    tools: bool,
+    observer: &Arc<dyn CellObserver>,
+    waker: Option<&Waker>,
+    held: Option<Arc<HeldCell>>,
+) -> Option<RunCalls> {
+    let can_call = tools || exchange.is_some_and(|exchange| !exchange.functions.is_empty());
+    let new = || Calls::new(observer.clone(), waker.cloned(), SavedCalls::default(), held);
+    can_call.then(|| RunCalls::new(new()))
+}
+
+/// Returns the buffers of the variables for code in another process.
+pub(super) fn variables_of(exchange: &Exchange) -> Vec<ValueFile> {
+    let buffers = exchange.buffers.iter().enumerate();
+    buffers.map(|(at, buffer)| ValueFile { name: format!("in-{at}"), bytes: buffer.contiguous().into() }).collect()
 }
 
 /// The calls of functions of the host by one run or cell. Cheap to clone.
@@ -71,15 +92,34 @@ impl RunCalls {
         waker: Waker,
         held: Option<Arc<HeldCell>>,
     ) -> Self {
-        Self::register(interpreter, Calls::new(observer, Some(waker), saved, held))
+        let calls = Self::new(Calls::new(observer, Some(waker), saved, held));
+        calls.register(interpreter);
+        calls
     }
 
-    fn register(interpreter: &mut Interpreter, calls: Calls) -> Self {
-        let calls = Arc::new(calls);
-        interpreter.register_host_call(NAMES[0], Arc::new(CallFunction(calls.clone())));
-        interpreter.register_host_call(NAMES[1], Arc::new(AwaitFunctions(calls.clone())));
-        interpreter.register_host_call(NAMES[2], Arc::new(CancelFunction(calls.clone())));
-        Self(calls)
+    fn new(calls: Calls) -> Self {
+        Self(Arc::new(calls))
+    }
+
+    /// Returns the handlers of the host calls, by their names.
+    pub(super) fn handlers(&self) -> [(&'static str, Arc<dyn HostCall>); 3] {
+        let Self(calls) = self;
+        [
+            (NAMES[0], Arc::new(CallFunction(calls.clone()))),
+            (NAMES[1], Arc::new(AwaitFunctions(calls.clone()))),
+            (NAMES[2], Arc::new(CancelFunction(calls.clone()))),
+        ]
+    }
+
+    fn register(&self, interpreter: &mut Interpreter) {
+        for (name, handler) in self.handlers() {
+            interpreter.register_host_call(name, handler);
+        }
+    }
+
+    /// Returns the number of buffers of replies that were written so far.
+    pub(super) fn written_buffers(&self) -> u64 {
+        self.0.state.lock().buffers
     }
 
     /// Returns the state of the calls; `None` if replies have arrived that the code has not received.
@@ -117,7 +157,9 @@ impl RunCalls {
 /// Registers the host calls with which code calls functions of the host: `observer` receives them. Returns their
 /// effects.
 pub fn register_calls(interpreter: &mut Interpreter, observer: Arc<dyn CellObserver>) -> CallEffects {
-    RunCalls::register(interpreter, Calls::new(observer, None, SavedCalls::default(), None)).effects()
+    let calls = RunCalls::new(Calls::new(observer, None, SavedCalls::default(), None));
+    calls.register(interpreter);
+    calls.effects()
 }
 
 /// Registers `handler` for the host calls of functions, after the cell that could make them.
@@ -125,6 +167,49 @@ pub(super) fn end(interpreter: &mut Interpreter, handler: &Arc<dyn HostCall>) {
     for name in NAMES {
         interpreter.register_host_call(name, handler.clone());
     }
+}
+
+/// Removes buffers with these names and returns those that exist, at most `limit` bytes.
+pub(super) fn take_files(
+    files: &mut Filesystem,
+    names: impl IntoIterator<Item = String>,
+    limit: u64,
+) -> Vec<ValueFile> {
+    let mut left = limit;
+    let take = |name: String| {
+        let parts = files.take_file(&format!("{DIRECTORY}/{name}"), left).ok()?;
+        let bytes = parts.concat();
+        left -= bytes.len() as u64;
+        Some(ValueFile { name, bytes })
+    };
+    names.into_iter().filter_map(take).collect()
+}
+
+/// Returns the buffers with these names, at most `limit` bytes, for another process. The guest chose the names.
+///
+/// # Errors
+/// When a buffer cannot be read, or there are too many.
+pub(crate) fn read_files(files: &mut Filesystem, names: Vec<String>, limit: u64) -> Result<Vec<ValueFile>, CallError> {
+    let mut left = limit;
+    if names.len() > MAX_BUFFERS {
+        return Err(CallError::Refused(format!("a call has at most {MAX_BUFFERS} large arguments")));
+    }
+    let read = |name: String| {
+        let bytes = match ValueFile::is_valid_name(&name) {
+            true => files.read_file(&format!("{DIRECTORY}/{name}"), left).map_err(|error| error.to_string()),
+            false => Err("its name is not one of a buffer".into()),
+        };
+        let bytes = bytes.map_err(|reason| CallError::Refused(format!("failed to read an argument: {reason}")))?;
+        left -= bytes.len() as u64;
+        Ok(ValueFile { name, bytes })
+    };
+    names.into_iter().map(read).collect()
+}
+
+/// Removes the buffers of a value and returns them, at most `limit` bytes, for another process.
+pub(crate) fn take_value(files: &mut Filesystem, limit: u64) -> Vec<ValueFile> {
+    let buffers = take_buffers(files, limit).into_iter().enumerate();
+    buffers.map(|(at, buffer)| ValueFile { name: format!("out-{at}"), bytes: buffer.contiguous().into() }).collect()
 }
 
 /// Reads and removes the buffers of a value, at most `limit` bytes.
@@ -140,7 +225,15 @@ pub(super) fn take_buffers(files: &mut Filesystem, limit: u64) -> Vec<Buffer> {
     buffers
 }
 
-fn write_buffer(files: &mut Filesystem, name: &str, bytes: &[u8]) -> Result<(), belljar_emscripten::fs::FileError> {
+/// Writes a buffer of a value that has come from another process, or goes to it.
+///
+/// # Errors
+/// When it does not fit.
+pub(crate) fn write_buffer(
+    files: &mut Filesystem,
+    name: &str,
+    bytes: &[u8],
+) -> Result<(), belljar_emscripten::fs::FileError> {
     files.create_dir_all(DIRECTORY)?;
     files.write_file(&format!("{DIRECTORY}/{name}"), bytes)
 }

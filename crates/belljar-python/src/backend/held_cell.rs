@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
+use belljar_core::activity::trace::SpanName;
 use belljar_core::kernel::{CellObserver, InputError, InputReply, KernelError};
 use belljar_core::mime::DisplayEvent;
 use belljar_core::progress::{ProgressStep, StepProgress};
@@ -287,6 +288,10 @@ impl CellObserver for ReplayObserver {
 
     fn on_phase(&self, name: &str) {
         self.inner.on_phase(name);
+    }
+
+    fn on_stage(&self, stage: SpanName) {
+        self.inner.on_stage(stage);
     }
 
     fn on_installed(&self, packages: &str) {

@@ -7,6 +7,8 @@
 //! | `program_kernel` | the same as a kernel with one cell, which can wait on the disk |
 //! | `session_kernel` | a session's kernel: IPython's shell |
 //! | `running_cell` | a cell that runs in it |
+//! | `run_interpreter` | the interpreter of such code: in this process, or in one of its own |
+//! | `shown_images` | the images that it shows |
 //! | `exchange` | values and calls that cross between code and its caller |
 //! | `session_calls` | the host calls of code in a session |
 //! | `waiting_cell` | a cell that waits, in a snapshot |
@@ -21,10 +23,12 @@ mod mounts;
 mod one_shot;
 mod program_kernel;
 mod replay;
+mod run_interpreter;
 mod running_cell;
 mod runtime;
 mod session_calls;
 mod session_kernel;
+mod shown_images;
 mod since_1970;
 mod wait_clock;
 mod waiting_cell;
@@ -36,7 +40,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_core::kernel::{
-    Backend, CellObserver, CompletedRun, Kernel, KernelError, KernelSnapshot, OneShotRequest, RunOnThread,
+    Backend, CellObserver, CompletedRun, FindBase, Kernel, KernelError, KernelSnapshot, OneShotRequest, RunOnThread,
 };
 use belljar_core::{
     BackendStatistics, CallCancellation, Limits, NoProgress, Progress, RestoredRun, RunStep, SessionFolder, Stream,
@@ -52,6 +56,7 @@ use serde_json::Value;
 use crate::image::Image;
 use crate::install::{PrepareOptions, RuntimeInstaller};
 use crate::interpreter::Interpreter;
+use crate::isolation::InterpreterProcesses;
 use crate::kept_image;
 use crate::network::{self, ObservedConnections};
 use crate::packages::PackageSet;
@@ -60,6 +65,7 @@ use program_kernel::ProgramKernel;
 use session_kernel::WasmKernel;
 
 pub use exchange::{CallEffects, register_calls};
+pub(crate) use exchange::{NAMES as CALL_NAMES, read_files, take_value, write_buffer};
 pub use mounts::GuestMount;
 pub use runtime::{PythonRuntime, RuntimeLoader};
 
@@ -84,6 +90,9 @@ pub struct BackendOptions {
     pub mounts: Vec<GuestMount>,
     /// The network that all code can use.
     pub network: Option<Arc<Network>>,
+    /// The processes that interpreters of code that is run once are in, if they are not in this one. Such code has no
+    /// network or directories of the host, and installs no packages while it runs.
+    pub processes: Option<Arc<dyn InterpreterProcesses>>,
 }
 
 struct Shared {
@@ -94,6 +103,8 @@ struct Shared {
     mounts: Vec<GuestMount>,
     /// The network that all code can use.
     network: Option<Arc<Network>>,
+    /// The processes of interpreters.
+    processes: Option<Arc<dyn InterpreterProcesses>>,
     sessions: Mutex<Option<SessionRuntime>>,
     /// The images of earlier builds that sessions of this process continue in, by their identifiers.
     kept: Mutex<HashMap<String, SessionRuntime>>,
@@ -142,9 +153,9 @@ impl WasmBackend {
 
     /// Does the same as [`WasmBackend::new`] with more options.
     pub fn with_options(runtime: Arc<RuntimeLoader>, options: BackendOptions) -> Self {
-        let BackendOptions { limits, color, mounts, network } = options;
+        let BackendOptions { limits, color, mounts, network, processes } = options;
         let (sessions, kept) = (Mutex::default(), Mutex::default());
-        Self { shared: Arc::new(Shared { runtime, limits, color, mounts, network, sessions, kept }) }
+        Self { shared: Arc::new(Shared { runtime, limits, color, mounts, network, processes, sessions, kept }) }
     }
 
     /// Loads what the first session would have to wait for. Must be called on a guest thread.
@@ -204,12 +215,12 @@ impl WasmBackend {
         Ok(session_runtime)
     }
 
-    /// Returns the runtime of sessions with the image `id`: the current image, or the one that is kept in `base`.
+    /// Returns the runtime of sessions with the image `id`: the current image, or the one that `base` finds.
     /// `None` if neither has this identifier.
     fn runtime_of_image(
         &self,
         id: &str,
-        base: Option<&Path>,
+        base: FindBase<'_>,
         progress: &dyn Progress,
     ) -> Result<Option<SessionRuntime>, KernelError> {
         let current = self.session_runtime(progress)?;
@@ -221,9 +232,9 @@ impl WasmBackend {
         if let Some(runtime) = kept.get(id) {
             return Ok(Some(runtime.clone()));
         }
-        let Some(directory) = base else { return Ok(None) };
+        let Some(directory) = base() else { return Ok(None) };
         let PythonRuntime { python, installer, .. } = &current.runtime;
-        let image = kept_image::open(python, directory, id, &**installer, progress)
+        let image = kept_image::open(python, &directory, id, &**installer, progress)
             .map_err(|error| KernelError::IncompatibleSnapshot(error.into()))?;
         let packages = image.packages().clone();
         let runtime = SessionRuntime { runtime: current.runtime, image, packages };
@@ -277,7 +288,7 @@ impl Backend for WasmBackend {
     fn restore(
         &self,
         snapshot: &KernelSnapshot,
-        base: Option<&Path>,
+        base: FindBase<'_>,
         folder: Option<&SessionFolder>,
         progress: &dyn Progress,
     ) -> Result<Box<dyn Kernel>, KernelError> {
@@ -290,7 +301,8 @@ impl Backend for WasmBackend {
     }
 
     fn program(&self, request: OneShotRequest) -> Option<Box<dyn Kernel>> {
-        Some(Box::new(ProgramKernel::new(self.clone(), request)))
+        // The state of another process is not saved.
+        self.shared.processes.is_none().then(|| Box::new(ProgramKernel::new(self.clone(), request)) as Box<dyn Kernel>)
     }
 
     fn write_base(&self, base: &str, directory: &Path) -> Result<(), KernelError> {
@@ -299,6 +311,18 @@ impl Backend for WasmBackend {
         let runtime = runtime.ok_or(KernelError::Unsupported("no session uses this image"))?;
         kept_image::write(&runtime.runtime.python, &runtime.image, directory)
             .map_err(|error| KernelError::Failed(error.into()))
+    }
+
+    fn supports_exchange(&self) -> bool {
+        true
+    }
+
+    fn supports_tools(&self) -> bool {
+        true
+    }
+
+    fn runs_on_caller(&self) -> bool {
+        self.shared.processes.is_none()
     }
 
     fn supports_feeds(&self) -> bool {

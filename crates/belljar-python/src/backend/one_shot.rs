@@ -2,26 +2,27 @@
 
 use std::sync::Arc;
 
-use belljar_core::kernel::{CellObserver, CompletedRun, InterruptHandle, KernelError, KernelSnapshot, OneShotRequest};
+use belljar_core::activity::trace::SpanName;
+use belljar_core::kernel::{CellObserver, CompletedRun, KernelError, KernelSnapshot, OneShotRequest};
 use belljar_core::{
     CallCancellation, Execution, ExitReason, ImageCollector, Limits, Outcome, RunReport, RunRequest, RunStep,
-    TOOLS_MODULE, WaitingRun, Waker, WakingInterruptHandle, mime,
+    TOOLS_MODULE, WaitingRun, Waker, WakingInterruptHandle,
 };
 use belljar_emscripten::console::{self, OutputSink};
 use belljar_packages::{Dependencies, GeneralHint as _, InferredDependency, Requirement};
-use serde::Deserialize;
 use serde_json::Value;
-use serde_json::value::{RawValue, to_raw_value};
 
 use super::exchange::{self, RunCalls};
 use super::mounts::mount_all;
+use super::run_interpreter::{IsolatedHost, IsolatedInterpreter, RunInterpreter};
 use super::runtime::PythonRuntime;
+use super::shown_images::{DisplayImage, TakesImages};
 use super::wait_clock::WaitClock;
 use super::{Shared, core_stream, waiting_run};
-use crate::host_calls::{CallError, HostCall, HostCallContext};
 use crate::image::Image;
 use crate::install::{FailedRun, ImageForRepetition, InstalledPackages, PrepareOptions, RuntimeInstaller};
 use crate::interpreter::{Interpreter, Streams};
+use crate::isolation::InterpreterProcesses;
 use crate::packages::PackageSet;
 use crate::steps::Step;
 
@@ -39,12 +40,16 @@ pub(super) fn begin(
     waker: Option<Waker>,
 ) -> Result<RunStep, KernelError> {
     let PythonRuntime { python, installer, .. } = &runtime;
-    let OneShotRequest { code, globals, dependencies, timeout, exchange, tools, network } = request;
+    let OneShotRequest { code, globals, dependencies, timeout, exchange, tools, network, owner, scope: _ } = request;
+    if backend.processes.is_some() {
+        check_isolated(&backend, network.is_some())?;
+    }
     let limits = backend.limits.with_timeout(timeout);
     let mut report = RunReport::new(limits);
     let mut options = options(&runtime, &dependencies, tools)?;
     // Modules that are imported beforehand would not see the placeholders of secrets.
     options.preload &= backend.network.as_ref().is_none_or(|network| network.secrets().is_empty());
+    observer.on_stage(SpanName::Image);
     let image = python.needs(&code, &options, &**installer).and_then(|needs| {
         report.dependencies = names(needs.required());
         let image = python.image_for(&needs, &options, &**installer, &*observer)?;
@@ -68,6 +73,7 @@ pub(super) fn begin(
     let clock = WaitClock::new(&limits, timeout);
     network.as_ref().map(super::policy).transpose()?;
     let run = OneShotRun {
+        owner,
         network,
         runtime,
         backend,
@@ -115,6 +121,8 @@ pub(super) fn streams(observer: &Arc<dyn CellObserver>) -> Streams {
 pub(super) struct OneShotRun {
     pub(super) runtime: PythonRuntime,
     pub(super) backend: Arc<Shared>,
+    /// The owner of the call.
+    pub(super) owner: Option<Arc<str>>,
     /// The network policy of the request.
     pub(super) network: Option<Value>,
     /// The packages of the request.
@@ -138,8 +146,8 @@ pub(super) struct OneShotRun {
 impl WaitingRun for OneShotRun {
     fn resume(mut self: Box<Self>) -> Result<RunStep, KernelError> {
         let mut attempt = self.waiting.take().ok_or(KernelError::Cancelled)?;
-        self.clock.end_wait().apply(&mut attempt.interpreter);
-        let step = attempt.interpreter.resume_run();
+        let wait_end = self.clock.end_wait();
+        let step = attempt.interpreter.resume_run(wait_end);
         self.after_step(attempt, step)
     }
 
@@ -167,7 +175,7 @@ impl OneShotRun {
         let mut attempt = Attempt::new(&self)?;
         let step = match &self.waker {
             Some(_) => attempt.interpreter.begin_run(&self.request),
-            None => Step::Completed(attempt.interpreter.run(&self.request)),
+            None => attempt.interpreter.run(&self.request),
         };
         self.after_step(attempt, step)
     }
@@ -210,7 +218,7 @@ impl OneShotRun {
         report.outcome = execution.outcome;
         report.statistics = execution.statistics;
         if self.request.exchange.is_some() && matches!(report.outcome, Outcome::Success(Some(_))) {
-            report.buffers = exchange::take_buffers(interpreter.files(), self.backend.limits.value);
+            report.buffers = exchange::take_buffers(interpreter.value_files(), self.backend.limits.value);
         }
         if !interpreter.is_dead() {
             let finished = interpreter.finish();
@@ -230,15 +238,16 @@ impl OneShotRun {
 
 /// An interpreter for one run of the code, until functions that the code registered for its end have run.
 pub(super) struct Attempt {
-    pub(super) interpreter: Interpreter,
+    pub(super) interpreter: RunInterpreter,
     pub(super) images: ImageCollector,
-    pub(super) installer: Arc<RuntimeInstaller>,
+    /// The installer of packages while the code runs; `None` if the code runs in another process.
+    pub(super) installer: Option<Arc<RuntimeInstaller>>,
     /// The calls of functions of the host, if the code can make any.
     pub(super) calls: Option<RunCalls>,
     effects: Effects,
 }
 
-/// What is known about the effects of code outside of its interpreter.
+/// The known effects of code outside of its interpreter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effects {
     /// All that the code has done was observed.
@@ -257,6 +266,10 @@ impl Attempt {
         if cancellation.is_cancelled() {
             return Err(KernelError::Cancelled);
         }
+        observer.on_stage(SpanName::Restore);
+        if let Some(processes) = &run.backend.processes {
+            return Self::isolated(run, &**processes);
+        }
         let mut interpreter = runtime
             .python
             .interpreter_with(image, run.left, streams(observer))
@@ -272,7 +285,23 @@ impl Attempt {
         let (packages, images) = (image.packages().clone(), ImageCollector::default());
         let attempt = Self::connect(run, interpreter, packages, images, calls, Effects::Observed)?;
         observer.on_phase("running");
+        observer.on_stage(SpanName::Run);
         Ok(attempt)
+    }
+
+    /// Creates an interpreter for `run` in a process of its own.
+    fn isolated(run: &OneShotRun, processes: &dyn InterpreterProcesses) -> Result<Self, KernelError> {
+        let OneShotRun { image, request, observer, cancellation, waker, owner, .. } = run;
+        let (images, exchange) = (ImageCollector::default(), request.exchange.as_ref());
+        let calls = exchange::calls_of(exchange, request.tools, observer, waker.as_ref(), None);
+        let host = IsolatedHost::new(observer.clone(), images.clone(), calls.clone(), &run.left);
+        let variables = exchange.map(exchange::variables_of).unwrap_or_default();
+        let interpreter = IsolatedInterpreter::start(processes, image, run.left, owner.as_ref(), host, variables)?;
+        let interpreter = RunInterpreter::Isolated(Box::new(interpreter));
+        begin_running(&interpreter, cancellation, waker.as_ref())?;
+        observer.on_phase("running");
+        observer.on_stage(SpanName::Run);
+        Ok(Self { interpreter, images, installer: None, calls, effects: Effects::Observed })
     }
 
     /// Connects an interpreter, which has these packages, to the host.
@@ -296,15 +325,9 @@ impl Attempt {
         let installer = RuntimeInstaller::with_packages(python, packages, installer.clone(), observer.clone());
         let installer = Arc::new(installer);
         interpreter.register_host_call("install", installer.clone());
-        let inner: Arc<dyn InterruptHandle> = Arc::new(interpreter.interrupt_handle());
-        let handle = match waker.clone() {
-            Some(waker) => Arc::new(WakingInterruptHandle { inner, waker }),
-            None => inner,
-        };
-        if !cancellation.begin_running(handle) {
-            return Err(KernelError::Cancelled);
-        }
-        Ok(Self { interpreter, images, installer, calls, effects })
+        let interpreter = RunInterpreter::Local(Box::new(interpreter));
+        begin_running(&interpreter, cancellation, waker.as_ref())?;
+        Ok(Self { interpreter, images, installer: Some(installer), calls, effects })
     }
 
     /// Returns whether running the code again could repeat output, changes of files of the host, calls or requests.
@@ -314,6 +337,35 @@ impl Attempt {
         let has_shown = self.interpreter.has_used_streams() || !self.images.is_empty();
         let has_sent = self.interpreter.has_used_network();
         self.effects == Effects::Unknown || may_write || has_called || has_shown || has_sent
+    }
+}
+
+/// Records that the code of `interpreter` is about to run.
+///
+/// # Errors
+/// Returns an error if the call was cancelled.
+fn begin_running(
+    interpreter: &RunInterpreter,
+    cancellation: &CallCancellation,
+    waker: Option<&Waker>,
+) -> Result<(), KernelError> {
+    let inner = interpreter.interrupt_handle();
+    let handle = match waker.cloned() {
+        Some(waker) => Arc::new(WakingInterruptHandle { inner, waker }),
+        None => inner,
+    };
+    if cancellation.begin_running(handle) { Ok(()) } else { Err(KernelError::Cancelled) }
+}
+
+/// Checks that code in a process of its own asks only for what it can have.
+fn check_isolated(backend: &Shared, network: bool) -> Result<(), KernelError> {
+    let unsupported = [
+        (network || backend.network.is_some(), "code in a worker process has no network"),
+        (!backend.mounts.is_empty(), "code in a worker process cannot use directories of the host"),
+    ];
+    match unsupported.into_iter().find(|(asked, _)| *asked) {
+        Some((_, reason)) => Err(KernelError::Unsupported(reason)),
+        None => Ok(()),
     }
 }
 
@@ -341,32 +393,5 @@ struct ObserverSink(Arc<dyn CellObserver>);
 impl OutputSink for ObserverSink {
     fn write(&mut self, stream: console::Stream, bytes: &[u8]) {
         self.0.on_stream(core_stream(stream), bytes);
-    }
-}
-
-/// The host call `display`: adds an image to the report.
-struct DisplayImage(ImageCollector);
-
-impl HostCall for DisplayImage {
-    fn call(&self, request: &RawValue, _: &mut HostCallContext<'_>) -> Result<Box<RawValue>, CallError> {
-        #[derive(Deserialize)]
-        struct DisplayRequest {
-            mime: String,
-            data: String,
-        }
-        let DisplayRequest { mime, data } = serde_json::from_str(request.get())
-            .map_err(|_| CallError::Refused("`display` takes a MIME type and data".into()))?;
-        let pushed = mime::Image::from_base64(&mime, data).and_then(|image| self.0.push(image));
-        pushed.map_err(|error| CallError::Refused(error.to_string()))?;
-        to_raw_value(&()).map_err(|error| CallError::Refused(error.to_string()))
-    }
-}
-
-/// The host call `takes_images`: reports to the guest that images can be displayed.
-struct TakesImages;
-
-impl HostCall for TakesImages {
-    fn call(&self, _: &RawValue, _: &mut HostCallContext<'_>) -> Result<Box<RawValue>, CallError> {
-        to_raw_value(&true).map_err(|error| CallError::Refused(error.to_string()))
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
+use belljar_core::activity::trace::SpanName;
 use belljar_core::files::{FileError, FileInfo, Range};
 use belljar_core::kernel::{
     Backend as _, CellError, CellObserver, CellRequest, CompletedRun, InputError, InputReply, InterruptHandle, Kernel,
@@ -231,6 +232,10 @@ impl CellObserver for ProgramObserver {
 
     fn on_phase(&self, name: &str) {
         self.inner.on_phase(name);
+    }
+
+    fn on_stage(&self, stage: SpanName) {
+        self.inner.on_stage(stage);
     }
 
     fn on_installed(&self, packages: &str) {

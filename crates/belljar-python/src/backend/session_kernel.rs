@@ -1,13 +1,12 @@
 //! A session's kernel: IPython's shell in an interpreter of its own.
 
 use std::borrow::Cow;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_core::files::{FileError, FileInfo, MAX_READ, Range};
 use belljar_core::kernel::{
-    CellError, CellObserver, CellRequest, InterruptHandle, Kernel, KernelError, KernelSnapshot, ShellError,
+    CellError, CellObserver, CellRequest, FindBase, InterruptHandle, Kernel, KernelError, KernelSnapshot, ShellError,
     ShellRequest,
 };
 use belljar_core::{
@@ -140,7 +139,7 @@ impl WasmKernel {
     pub(super) fn restore(
         backend: WasmBackend,
         snapshot: &KernelSnapshot,
-        base: Option<&Path>,
+        base: FindBase<'_>,
         progress: &dyn Progress,
     ) -> Result<Self, KernelError> {
         let metadata = SnapshotMetadata::read(&snapshot.metadata)?;
@@ -304,6 +303,10 @@ impl Kernel for WasmKernel {
             };
             KernelError::Shell(error)
         })
+    }
+
+    fn memory(&mut self) -> Option<u64> {
+        Some(self.interpreter.peak_memory())
     }
 
     fn interrupt_handle(&self) -> Arc<dyn InterruptHandle> {

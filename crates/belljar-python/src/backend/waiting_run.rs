@@ -80,7 +80,10 @@ pub(super) fn save(run: &OneShotRun, attempt: &mut Attempt) -> Result<KernelSnap
         None => None,
     };
     let failed = |error: Box<dyn std::error::Error + Send + Sync>| KernelError::Failed(error);
-    let delta = attempt.interpreter.delta(&run.image).map_err(|error| failed(error.into()))?;
+    let (Some(interpreter), Some(installer)) = (attempt.interpreter.local(), &attempt.installer) else {
+        return unsupported("a run in a worker process waits there only");
+    };
+    let delta = interpreter.delta(&run.image).map_err(|error| failed(error.into()))?;
     let python = &run.runtime.python;
     let shown = attempt.images.peek();
     let metadata = RunMetadata {
@@ -93,13 +96,13 @@ pub(super) fn save(run: &OneShotRun, attempt: &mut Attempt) -> Result<KernelSnap
         tools: run.request.tools,
         network: run.network.clone(),
         has_exchange: run.request.exchange.is_some(),
-        members: attempt.installer.packages().wheel_ids().cloned().collect(),
+        members: installer.packages().wheel_ids().cloned().collect(),
         packages: run.report.dependencies.clone(),
-        renewal: attempt.interpreter.renewal(),
+        renewal: interpreter.renewal(),
         images: shown.into_iter().map(|image| (image.format.mime_type().into(), image.base64)).collect(),
         calls,
         clock: run.clock.save(),
-        spent: since_1970::microseconds(attempt.interpreter.spent),
+        spent: since_1970::microseconds(interpreter.spent),
         taken: since_1970::microseconds(since_1970::now()),
     };
     let metadata = serde_json::to_value(metadata).map_err(|error| failed(error.into()))?;
@@ -164,6 +167,7 @@ pub(super) fn restore(
     let mut report = RunReport::new(limits);
     report.dependencies = metadata.packages;
     let run = OneShotRun {
+        owner: None,
         network: metadata.network,
         backend,
         dependencies: metadata.dependencies,

@@ -100,6 +100,45 @@ impl CompiledLibraries {
         step.finish();
     }
 
+    /// Compiles those of `libraries` completely that are not so in the cache: for processes that cannot compile.
+    ///
+    /// # Errors
+    /// Returns the error of the first library that cannot be compiled.
+    pub(crate) fn compile_whole(
+        &self,
+        libraries: &[(LibraryHash, FileBytes)],
+        progress: &dyn Progress,
+    ) -> Result<(), LibraryError> {
+        let is_missing = |(hash, _): &&(LibraryHash, FileBytes)| {
+            !matches!(self.cache.get(&self.key(hash, CompileTier::Optimized)), Ok(Some(_)))
+        };
+        let missing: Vec<_> = libraries.iter().filter(is_missing).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let step = progress.start(ProgressStep::items("compiling extension modules", missing.len() as u64));
+        for (hash, bytes) in missing {
+            // Compiling one uses all processors.
+            self.compile_with(CompileTier::Optimized, hash, bytes)?;
+            step.advance(1);
+        }
+        step.finish();
+        Ok(())
+    }
+
+    /// Opens `libraries`, which [`CompiledLibraries::compile_whole`] has compiled, so that no file is opened later.
+    ///
+    /// # Errors
+    /// Returns an error if one is not in the cache.
+    pub(crate) fn open_whole(&self, libraries: &[(LibraryHash, FileBytes)]) -> Result<(), LibraryError> {
+        for (hash, _) in libraries {
+            let entry = self.cache.get_pinned(&self.key(hash, CompileTier::Optimized)).ok().flatten();
+            let entry = entry.ok_or_else(|| LibraryError::Unavailable("it was not compiled".into()))?;
+            self.open(hash, &(CompileTier::Optimized, entry))?;
+        }
+        Ok(())
+    }
+
     /// Compiles a library as far as importing it needs for sure.
     fn compile_initializers(&self, hash: &LibraryHash, bytes: &FileBytes) -> Result<(), LibraryError> {
         let library = self.open(hash, &self.compile(hash, bytes)?)?;

@@ -1,0 +1,328 @@
+//! The interpreter of code that is run once: in this process, or in one of its own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use belljar_core::kernel::{CellObserver, InterruptHandle, KernelError};
+use belljar_core::{
+    Execution, ExitReason, ImageCollector, LimitKind, Limits, Outcome, RunRequest, Statistics, Stream, bounded_json,
+};
+use belljar_emscripten::fs::{Filesystem, Quota};
+use belljar_emscripten::stop::StopReason;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::exchange::{self, RunCalls};
+use super::shown_images::{DisplayImage, TakesImages};
+use super::wait_clock::WaitEnd;
+use crate::guest_call::GuestFunction;
+use crate::guest_protocol::{ResumeArguments, RunArguments, RunResult};
+use crate::host_calls::{CallError, HostCall, HostCallContext, HostCallRegistry};
+use crate::image::Image;
+use crate::interpreter::{Interpreter, Renewal};
+use crate::isolation::{
+    InterpreterProcess, InterpreterProcesses, ProcessCall, ProcessHost, ProcessHostCall, ProcessHostReply,
+    ProcessReturn, RemoteSignals, ValueFile,
+};
+use crate::steps::Step;
+
+/// The interpreter of code that is run once.
+pub(in crate::backend) enum RunInterpreter {
+    /// An interpreter in this process.
+    Local(Box<Interpreter>),
+    /// An interpreter in a process of its own.
+    Isolated(Box<IsolatedInterpreter>),
+}
+
+impl RunInterpreter {
+    pub(in crate::backend) fn begin_run(&mut self, request: &RunRequest) -> Step<Execution> {
+        match self {
+            Self::Local(interpreter) => interpreter.begin_run(request),
+            Self::Isolated(interpreter) => interpreter.begin_run(request, true),
+        }
+    }
+
+    pub(in crate::backend) fn run(&mut self, request: &RunRequest) -> Step<Execution> {
+        match self {
+            Self::Local(interpreter) => Step::Completed(interpreter.run(request)),
+            Self::Isolated(interpreter) => interpreter.begin_run(request, false),
+        }
+    }
+
+    pub(in crate::backend) fn resume_run(&mut self, wait_end: WaitEnd) -> Step<Execution> {
+        match self {
+            Self::Local(interpreter) => {
+                wait_end.apply(interpreter);
+                interpreter.resume_run()
+            }
+            Self::Isolated(interpreter) => interpreter.resume_run(wait_end),
+        }
+    }
+
+    pub(in crate::backend) fn finish(&mut self) -> Execution {
+        match self {
+            Self::Local(interpreter) => interpreter.finish(),
+            Self::Isolated(interpreter) => interpreter.finish(),
+        }
+    }
+
+    pub(in crate::backend) fn is_dead(&self) -> bool {
+        match self {
+            Self::Local(interpreter) => interpreter.is_dead(),
+            Self::Isolated(interpreter) => interpreter.is_dead(),
+        }
+    }
+
+    pub(in crate::backend) fn has_used_streams(&self) -> bool {
+        match self {
+            Self::Local(interpreter) => interpreter.has_used_streams(),
+            Self::Isolated(interpreter) => interpreter.has_used_streams,
+        }
+    }
+
+    pub(in crate::backend) fn has_used_network(&self) -> bool {
+        match self {
+            Self::Local(interpreter) => interpreter.has_used_network(),
+            Self::Isolated(_) => false,
+        }
+    }
+
+    pub(in crate::backend) fn has_connections(&self) -> bool {
+        match self {
+            Self::Local(interpreter) => interpreter.has_connections(),
+            Self::Isolated(_) => false,
+        }
+    }
+
+    pub(in crate::backend) fn interrupt_handle(&self) -> Arc<dyn InterruptHandle> {
+        match self {
+            Self::Local(interpreter) => Arc::new(interpreter.interrupt_handle()),
+            Self::Isolated(interpreter) => interpreter.process.interrupt_handle(),
+        }
+    }
+
+    /// Returns the file system with the buffers of the value.
+    pub(in crate::backend) fn value_files(&mut self) -> &mut Filesystem {
+        match self {
+            Self::Local(interpreter) => interpreter.files(),
+            Self::Isolated(interpreter) => &mut interpreter.host.files,
+        }
+    }
+
+    /// Returns the interpreter, if it is in this process.
+    pub(in crate::backend) fn local(&mut self) -> Option<&mut Interpreter> {
+        match self {
+            Self::Local(interpreter) => Some(interpreter),
+            Self::Isolated(_) => None,
+        }
+    }
+}
+
+/// An interpreter in a process of its own, on the side of its caller.
+pub(in crate::backend) struct IsolatedInterpreter {
+    process: Box<dyn InterpreterProcess>,
+    host: IsolatedHost,
+    /// The buffers of the variables, until the code begins.
+    variables: Vec<ValueFile>,
+    limits: Limits,
+    missing_modules: Arc<BTreeMap<String, String>>,
+    renewal: Renewal,
+    has_used_streams: bool,
+    start: Duration,
+    /// The time for which the request that waits has run.
+    spent: Duration,
+}
+
+impl IsolatedInterpreter {
+    /// Starts an interpreter as a copy of `image`.
+    pub(in crate::backend) fn start(
+        processes: &dyn InterpreterProcesses,
+        image: &Image,
+        limits: Limits,
+        owner: Option<&Arc<str>>,
+        host: IsolatedHost,
+        variables: Vec<ValueFile>,
+    ) -> Result<Self, KernelError> {
+        let start = Instant::now();
+        let process = processes.start(image, &limits, owner, &*host.observer)?;
+        Ok(Self {
+            process,
+            host,
+            variables,
+            limits,
+            missing_modules: image.missing_modules().clone(),
+            renewal: Renewal::All,
+            has_used_streams: false,
+            start: start.elapsed(),
+            spent: Duration::ZERO,
+        })
+    }
+
+    /// Runs code. It waits without its thread only if `stepped` is set.
+    fn begin_run(&mut self, request: &RunRequest, stepped: bool) -> Step<Execution> {
+        let missing_modules = self.missing_modules.clone();
+        self.spent = Duration::ZERO;
+        let arguments = RunArguments {
+            request,
+            missing_modules: &missing_modules,
+            renewal: std::mem::take(&mut self.renewal),
+            installed: false,
+            max_value_bytes: self.limits.value,
+            stepped,
+            environment: BTreeMap::new(),
+        };
+        self.call(GuestFunction::Run, &arguments)
+    }
+
+    fn resume_run(&mut self, wait_end: WaitEnd) -> Step<Execution> {
+        match wait_end {
+            WaitEnd::WithinLimits => {}
+            WaitEnd::Interrupt => {
+                let left = self.spent.saturating_add(self.limits.grace);
+                self.limits.wall_time = Some(self.limits.wall_time.map_or(left, |limit| limit.min(left)));
+                self.process.interrupt_handle().interrupt();
+            }
+            WaitEnd::Kill(reason) => {
+                self.process.interrupt_handle().kill();
+                let reason = match reason {
+                    StopReason::WallTime => ExitReason::Limit(LimitKind::WallTime),
+                    StopReason::CpuTime => ExitReason::Limit(LimitKind::CpuTime),
+                    StopReason::WaitTime => ExitReason::Limit(LimitKind::WaitTime),
+                    StopReason::Requested => ExitReason::Cancelled,
+                };
+                let statistics = Statistics { start: self.start, run: self.spent, peak_memory: 0 };
+                return Step::Completed(Execution { outcome: Outcome::Exited(reason), statistics });
+            }
+        }
+        self.call(GuestFunction::Resume, &ResumeArguments { renewal: None, environment: BTreeMap::new() })
+    }
+
+    fn finish(&mut self) -> Execution {
+        self.spent = Duration::ZERO;
+        match self.call(GuestFunction::Finish, &BTreeMap::<(), ()>::new()) {
+            Step::Completed(execution) => execution,
+            Step::Waiting(_) => {
+                let outcome = Outcome::Exited(ExitReason::Crash("the interpreter waits after its end".into()));
+                Execution { outcome, statistics: Statistics::default() }
+            }
+        }
+    }
+
+    fn is_dead(&self) -> bool {
+        self.process.is_dead()
+    }
+
+    fn call(&mut self, function: GuestFunction, arguments: &impl Serialize) -> Step<Execution> {
+        let crash = |reason: &str| Outcome::Exited(ExitReason::Crash(reason.to_owned()));
+        let begin = Instant::now();
+        let limits = self.limits.without_time(self.spent);
+        let (outcome, peak_memory) = match serde_json::to_string(arguments) {
+            Err(error) => (Err(crash(&error.to_string())), 0),
+            Ok(arguments) => {
+                let files = std::mem::take(&mut self.variables);
+                let call = ProcessCall { function, arguments: &arguments, files: &files, limits: &limits };
+                let ProcessReturn { returned, files } = self.process.call(&call, &mut self.host);
+                self.host.receive(&files);
+                self.has_used_streams |= returned.has_used_streams;
+                let result = returned.result.map_err(Outcome::Exited).and_then(|text| {
+                    bounded_json::parse::<RunResult>(&text)
+                        .ok_or_else(|| crash("the interpreter returned JSON of an unexpected shape"))
+                });
+                (result, returned.peak_memory.min(self.limits.memory))
+            }
+        };
+        let run = self.spent + begin.elapsed();
+        let statistics = Statistics { start: self.start, run, peak_memory };
+        match outcome {
+            Ok(RunResult::Waiting(wait)) => {
+                self.spent = run;
+                Step::Waiting((&wait).into())
+            }
+            Ok(result) => Step::Completed(Execution { outcome: result.into(), statistics }),
+            Err(outcome) => Step::Completed(Execution { outcome, statistics }),
+        }
+    }
+}
+
+/// The host of code in another process.
+pub(in crate::backend) struct IsolatedHost {
+    observer: Arc<dyn CellObserver>,
+    handlers: HostCallRegistry,
+    calls: Option<RunCalls>,
+    /// The buffers of values that cross, for the handlers.
+    files: Filesystem,
+    /// The number of buffers of replies that have crossed.
+    sent_buffers: u64,
+}
+
+impl IsolatedHost {
+    pub(in crate::backend) fn new(
+        observer: Arc<dyn CellObserver>,
+        images: ImageCollector,
+        calls: Option<RunCalls>,
+        limits: &Limits,
+    ) -> Self {
+        let mut handlers = HostCallRegistry::default();
+        let mut add = |name: &str, handler: Arc<dyn HostCall>| handlers.0.insert(name.to_owned(), handler);
+        add("takes_images", Arc::new(TakesImages));
+        add("display", Arc::new(DisplayImage(images)));
+        add("install", Arc::new(RefusesPackages));
+        for (name, handler) in calls.iter().flat_map(RunCalls::handlers) {
+            add(name, handler);
+        }
+        let files = Filesystem::new(Quota { bytes: limits.disk, ..Quota::default() });
+        Self { observer, handlers, calls, files, sent_buffers: 0 }
+    }
+
+    /// Takes buffers that the other process has sent, as far as there is room.
+    fn receive(&mut self, files: &[ValueFile]) {
+        for file in files.iter().filter(|file| file.has_valid_name()) {
+            if let Err(error) = exchange::write_buffer(&mut self.files, &file.name, &file.bytes) {
+                tracing::debug!(%error, "a buffer of a worker process does not fit");
+            }
+        }
+    }
+
+    /// Returns the buffers that handlers have written since the last call.
+    fn take_replies(&mut self) -> Vec<ValueFile> {
+        let written = self.calls.as_ref().map_or(0, RunCalls::written_buffers);
+        let names = (self.sent_buffers..written).map(|before| format!("reply-{}", before + 1));
+        self.sent_buffers = written;
+        exchange::take_files(&mut self.files, names, u64::MAX)
+    }
+}
+
+impl ProcessHost for IsolatedHost {
+    fn write(&mut self, stream: Stream, bytes: &[u8]) {
+        self.observer.on_stream(stream, bytes);
+    }
+
+    fn host_call(
+        &mut self,
+        ProcessHostCall { name, request, files }: ProcessHostCall<'_>,
+        signals: &dyn RemoteSignals,
+    ) -> Result<ProcessHostReply, String> {
+        let handler = self.handlers.0.get(name).cloned();
+        let handler = handler.ok_or_else(|| format!("the host has no handler for `{name}`"))?;
+        let request: &RawValue = serde_json::from_str(request).map_err(|error| error.to_string())?;
+        self.receive(&files);
+        let reply = handler.call(request, &mut HostCallContext::remote(&mut self.files, signals));
+        let names = files.into_iter().filter(ValueFile::has_valid_name).map(|file| file.name);
+        drop(exchange::take_files(&mut self.files, names, u64::MAX));
+        let text = reply.map_err(|error| error.to_string())?.get().to_owned();
+        Ok(ProcessHostReply { text, files: self.take_replies() })
+    }
+}
+
+/// The host call `install`, for code in another process.
+struct RefusesPackages;
+
+impl HostCall for RefusesPackages {
+    fn call(&self, _: &RawValue, _: &mut HostCallContext<'_>) -> Result<Box<RawValue>, CallError> {
+        Err(CallError::Refused(
+            "packages cannot be installed while code runs in a worker process: import them, or name them in the call"
+                .into(),
+        ))
+    }
+}

@@ -1,0 +1,166 @@
+//! Interpreters in processes of their own: the interface to the crate that provides the processes.
+//!
+//! The caller of an interpreter stays in this process: it chooses the image, writes the arguments of calls, parses
+//! their results, and handles what the code asks of the host. The process has the interpreter alone. All that comes
+//! from it is untrusted.
+
+use std::sync::Arc;
+
+use belljar_core::kernel::{InterruptHandle, KernelError};
+use belljar_core::{Limits, Progress, Stream};
+use belljar_emscripten::fs::{FileError, Filesystem};
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::backend;
+use crate::guest_call::{GuestFunction, GuestReturn};
+use crate::host_calls::CallError;
+pub use crate::host_calls::RemoteSignals;
+use crate::image::Image;
+
+/// The processes that interpreters run in.
+pub trait InterpreterProcesses: Send + Sync {
+    /// Starts an interpreter as a copy of `image`, with `limits` but for those of time. Code of another `owner` never
+    /// runs in its process; without an owner, no other code does. Making the process ready for packages that were not
+    /// used before may take long, which `progress` reports.
+    ///
+    /// Must be called on a guest thread.
+    ///
+    /// # Errors
+    /// When the process cannot be started.
+    fn start(
+        &self,
+        image: &Image,
+        limits: &Limits,
+        owner: Option<&Arc<str>>,
+        progress: &dyn Progress,
+    ) -> Result<Box<dyn InterpreterProcess>, KernelError>;
+}
+
+/// An interpreter in a process of its own.
+pub trait InterpreterProcess: Send {
+    /// Calls a function of the guest package within the limits of time. `host` receives what the code does meanwhile.
+    ///
+    /// A process that ends, or that sends something unexpected, is the end of the interpreter.
+    fn call(&mut self, call: &ProcessCall<'_>, host: &mut dyn ProcessHost) -> ProcessReturn;
+
+    /// Returns a handle that stops the code from other threads.
+    fn interrupt_handle(&self) -> Arc<dyn InterruptHandle>;
+
+    /// Returns whether the interpreter has ended. Later calls return only errors.
+    fn is_dead(&self) -> bool;
+}
+
+/// A call of the guest package in another process.
+#[derive(Debug, Clone, Copy)]
+pub struct ProcessCall<'a> {
+    /// The function.
+    pub function: GuestFunction,
+    /// Its arguments as JSON.
+    pub arguments: &'a str,
+    /// The buffers of the arguments.
+    pub files: &'a [ValueFile],
+    /// The limits, of which those of time apply to this call.
+    pub limits: &'a Limits,
+}
+
+/// The end of a call of the guest package in another process.
+#[derive(Debug)]
+pub struct ProcessReturn {
+    /// The result.
+    pub returned: GuestReturn,
+    /// The buffers of the result.
+    pub files: Vec<ValueFile>,
+}
+
+/// A buffer of a value that crosses between the processes: a file of the guest. See `backend/exchange.rs`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ValueFile {
+    /// Its name in the directory of such files.
+    pub name: String,
+    /// Its content.
+    pub bytes: Vec<u8>,
+}
+
+impl ValueFile {
+    /// The maximum length of the name, in bytes.
+    const MAX_NAME: usize = 32;
+
+    /// Returns whether the name is one of a file in the directory. Files of other processes are untrusted.
+    pub fn has_valid_name(&self) -> bool {
+        Self::is_valid_name(&self.name)
+    }
+
+    /// Returns whether a name is one of a file in the directory.
+    pub fn is_valid_name(name: &str) -> bool {
+        let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        (1..=Self::MAX_NAME).contains(&name.len()) && name.bytes().all(is_valid)
+    }
+}
+
+/// The calls of the guest to the host that a process passes on, by their names.
+pub fn forwarded_calls() -> impl Iterator<Item = &'static str> {
+    ["takes_images", "display", "install"].into_iter().chain(backend::CALL_NAMES)
+}
+
+/// Returns the buffers of a request that the guest makes, at most `limit` bytes. For the process of the guest.
+///
+/// # Errors
+/// When a buffer cannot be read, or there are too many.
+pub fn buffers_of(request: &RawValue, files: &mut Filesystem, limit: u64) -> Result<Vec<ValueFile>, CallError> {
+    #[derive(Default, Deserialize)]
+    struct WithBuffers {
+        #[serde(default)]
+        buffers: Vec<String>,
+    }
+    // The other process refuses requests of another form.
+    let WithBuffers { buffers } = serde_json::from_str(request.get()).unwrap_or_default();
+    backend::read_files(files, buffers, limit)
+}
+
+/// Gives the guest buffers. For the process of the guest.
+///
+/// # Errors
+/// When they do not fit into its file system.
+pub fn give_buffers(buffers: &[ValueFile], files: &mut Filesystem) -> Result<(), FileError> {
+    buffers.iter().try_for_each(|buffer| backend::write_buffer(files, &buffer.name, &buffer.bytes))
+}
+
+/// Takes the buffers of the value that the guest has returned, at most `limit` bytes. For the process of the guest.
+pub fn take_value(files: &mut Filesystem, limit: u64) -> Vec<ValueFile> {
+    backend::take_value(files, limit)
+}
+
+/// A call of code in another process to the host.
+#[derive(Debug)]
+pub struct ProcessHostCall<'a> {
+    /// The name.
+    pub name: &'a str,
+    /// JSON that the code chose.
+    pub request: &'a str,
+    /// The buffers of the request.
+    pub files: Vec<ValueFile>,
+}
+
+/// The reply to a call of code in another process to the host.
+#[derive(Debug)]
+pub struct ProcessHostReply {
+    /// JSON.
+    pub text: String,
+    /// Its buffers.
+    pub files: Vec<ValueFile>,
+}
+
+/// The receiver of what code in another process does.
+pub trait ProcessHost {
+    /// Receives output.
+    fn write(&mut self, stream: Stream, bytes: &[u8]);
+
+    /// Handles a call of the code to the host. May wait for as long as `signals` allows.
+    ///
+    /// # Errors
+    /// The reason why the call is refused, for the author of the code.
+    fn host_call(&mut self, call: ProcessHostCall<'_>, signals: &dyn RemoteSignals)
+    -> Result<ProcessHostReply, String>;
+}

@@ -1,0 +1,208 @@
+//! The frames of the channel: a length, and a message.
+
+use std::io::{self, Read};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The size of the length.
+const LENGTH: usize = size_of::<u32>();
+/// The largest size of a message, in bytes: the longest result of a guest, and what surrounds it.
+pub(crate) const MAX_MESSAGE: usize = (128 << 20) + 1024;
+/// The number of bytes by which the buffer of a message grows, so that memory is used only for bytes that arrive.
+const GROWTH: usize = 1 << 20;
+
+/// An error in reading a message.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FrameError {
+    /// The other end is closed.
+    #[error("the process has ended")]
+    Closed,
+    /// The other end was closed before it had read all that it was sent.
+    #[error("the process has ended before it read its commands")]
+    Unread,
+    /// The time for reading is over.
+    #[error("the process did not reply in time")]
+    TimedOut,
+    /// The message is longer than it may be.
+    #[error("the process sent a message of {0} bytes")]
+    TooLong(usize),
+    /// The bytes are not a message.
+    #[error("the process sent something that is not a message")]
+    Invalid,
+    /// The system's error.
+    #[error("failed to read from the process: {0}")]
+    Io(io::Error),
+}
+
+impl From<io::Error> for FrameError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => Self::Closed,
+            // A Unix socket reports this when data is lost.
+            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Self::Unread,
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::TimedOut,
+            _ => Self::Io(error),
+        }
+    }
+}
+
+/// Appends the frame of `message` to `frames`.
+pub(crate) fn append(frames: &mut Vec<u8>, message: &impl Serialize) -> io::Result<()> {
+    let start = frames.len();
+    frames.extend([0; LENGTH]);
+    let mut written = postcard::to_extend(message, std::mem::take(frames)).map_err(io::Error::other)?;
+    let length = u32::try_from(written.len() - start - LENGTH).map_err(io::Error::other)?;
+    written[start..start + LENGTH].copy_from_slice(&length.to_le_bytes());
+    *frames = written;
+    Ok(())
+}
+
+/// Reads a message. `check` is called after each part of it, and can end the reading.
+pub(crate) fn read<T: DeserializeOwned>(
+    source: &mut impl Read,
+    check: impl Fn() -> Result<(), FrameError>,
+) -> Result<T, FrameError> {
+    let mut length = [0; LENGTH];
+    source.read_exact(&mut length)?;
+    let length = u32::from_le_bytes(length) as usize;
+    if length > MAX_MESSAGE {
+        return Err(FrameError::TooLong(length));
+    }
+    let mut bytes = Vec::new();
+    while bytes.len() < length {
+        check()?;
+        let start = bytes.len();
+        bytes.resize(length.min(start + GROWTH), 0);
+        let read = match source.read(&mut bytes[start..]) {
+            Ok(0) => return Err(FrameError::Closed),
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+            Err(error) => return Err(error.into()),
+        };
+        bytes.truncate(start + read);
+    }
+    match postcard::take_from_bytes(&bytes) {
+        Ok((message, [])) => Ok(message),
+        _ => Err(FrameError::Invalid),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use belljar_python::GuestFunction;
+    use belljar_python::isolation::ValueFile;
+
+    use super::*;
+    use crate::messages::{Command, EndReason, Event, InterpreterLimits, OutputStream, SeenSignals, TimeLimits};
+
+    fn read_event(bytes: &[u8]) -> Result<Event, FrameError> {
+        read(&mut &bytes[..], || Ok(()))
+    }
+
+    fn files() -> Vec<ValueFile> {
+        vec![ValueFile { name: "out-0".into(), bytes: vec![0, 255] }]
+    }
+
+    fn events() -> Vec<Event> {
+        vec![
+            Event::Ready,
+            Event::Output { stream: OutputStream::Stderr, bytes: vec![0xff; 3000] },
+            Event::HostCall {
+                name: "display".into(),
+                request: "{}".into(),
+                files: files(),
+                signals: SeenSignals { interrupts: 3, is_pending: true },
+            },
+            Event::Returned {
+                result: Ok("{\"kind\":\"value\"}".into()),
+                files: files(),
+                peak_memory: 1 << 40,
+                has_used_streams: true,
+            },
+            Event::Returned {
+                result: Err(EndReason::Crash("ü".into())),
+                files: Vec::new(),
+                peak_memory: 0,
+                has_used_streams: false,
+            },
+        ]
+    }
+
+    #[test]
+    fn messages_are_read_as_they_were_written() {
+        let time = TimeLimits { wall: Some(Duration::from_millis(1500)), cpu: None, grace: Duration::ZERO };
+        let limits = InterpreterLimits { memory: u64::MAX, output: 1, disk: 2, files: 3, value: 4 };
+        let commands = vec![
+            Command::Restore { number: 7, limits },
+            Command::Call { function: GuestFunction::Resume, arguments: "{}".into(), files: files(), time },
+            Command::HostReply { result: Err("no".into()), files: files() },
+            Command::Discard,
+        ];
+        let mut frames = Vec::new();
+        commands.iter().for_each(|command| append(&mut frames, command).unwrap());
+        let mut source = &frames[..];
+        for command in commands {
+            assert_eq!(read::<Command>(&mut source, || Ok(())).unwrap(), command);
+        }
+        let mut frames = Vec::new();
+        events().iter().for_each(|event| append(&mut frames, event).unwrap());
+        let mut source = &frames[..];
+        for event in events() {
+            assert_eq!(read::<Event>(&mut source, || Ok(())).unwrap(), event);
+        }
+        assert!(matches!(read::<Event>(&mut source, || Ok(())), Err(FrameError::Closed)));
+    }
+
+    #[test]
+    fn everything_else_is_refused() {
+        let frame = |payload: &[u8]| [&(payload.len() as u32).to_le_bytes()[..], payload].concat();
+        // Unknown messages, streams and reasons; text that is not UTF-8; lengths beyond the end; bytes left over.
+        for payload in
+            [&[][..], &[4], &[0xff], &[1, 2, 0], &[2, 1, 0xff, 0], &[1, 0, 0xff, 0xff, 3], &[0, 0], &[3, 1, 9]]
+        {
+            assert!(matches!(read_event(&frame(payload)), Err(FrameError::Invalid)), "{payload:?}");
+        }
+        assert!(matches!(read_event(&(MAX_MESSAGE as u32 + 1).to_le_bytes()), Err(FrameError::TooLong(_))));
+        // A worker that announces a long message and sends none of it.
+        assert!(matches!(read_event(&(MAX_MESSAGE as u32).to_le_bytes()), Err(FrameError::Closed)));
+        assert!(matches!(read_event(&[1, 2]), Err(FrameError::Closed)));
+    }
+
+    #[test]
+    fn no_bytes_make_the_reader_panic_or_take_long() {
+        // A fixed sequence of bytes, and each of the messages with each of its bytes changed.
+        let mut state = 1_u32;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 17;
+            state ^= state << 5;
+            state
+        };
+        for _ in 0..20_000 {
+            let payload: Vec<u8> = (0..next() % 40).map(|_| next() as u8).collect();
+            let _ = read_event(&[&(payload.len() as u32).to_le_bytes()[..], &payload].concat());
+        }
+        for event in events() {
+            let mut frame = Vec::new();
+            append(&mut frame, &event).unwrap();
+            for at in LENGTH..frame.len().min(200) {
+                for bit in 0..8 {
+                    let mut changed = frame.clone();
+                    changed[at] ^= 1 << bit;
+                    let _ = read_event(&changed);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn reading_ends_when_its_check_fails() {
+        let mut frame = Vec::new();
+        append(&mut frame, &Event::Output { stream: OutputStream::Stdout, bytes: vec![1; 1 << 16] }).unwrap();
+        let late = read::<Event>(&mut &frame[..], || Err(FrameError::TimedOut));
+        assert!(matches!(late, Err(FrameError::TimedOut)));
+    }
+}

@@ -1,0 +1,147 @@
+//! The messages of the channel between the broker and a worker: see the tables in `lib.rs`.
+
+use std::time::Duration;
+
+use belljar_core::{ExitReason, LimitKind, Limits, Stream};
+use belljar_python::GuestFunction;
+use belljar_python::isolation::ValueFile;
+use serde::{Deserialize, Serialize};
+
+/// A message of the broker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Command {
+    /// Creates an interpreter.
+    Restore {
+        /// The number of the interpreter, which interrupts name.
+        number: u64,
+        limits: InterpreterLimits,
+    },
+    /// Calls a function of the guest package.
+    Call { function: GuestFunction, arguments: String, files: Vec<ValueFile>, time: TimeLimits },
+    /// Replies to a call of the host, with the buffers of the reply.
+    HostReply { result: Result<String, String>, files: Vec<ValueFile> },
+    /// Drops the interpreter.
+    Discard,
+}
+
+/// A message of a worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Event {
+    /// The worker is sealed.
+    Ready,
+    /// The code has written to a stream.
+    Output { stream: OutputStream, bytes: Vec<u8> },
+    /// The code calls the host. The request is JSON, with its buffers.
+    HostCall { name: String, request: String, files: Vec<ValueFile>, signals: SeenSignals },
+    /// The call of the guest package has ended.
+    Returned { result: Result<String, EndReason>, files: Vec<ValueFile>, peak_memory: u64, has_used_streams: bool },
+}
+
+/// The signals that a worker has seen when its code called the host.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SeenSignals {
+    /// The number of interrupts that have arrived for the interpreter.
+    pub(crate) interrupts: u64,
+    /// True if the code has not received the last one.
+    pub(crate) is_pending: bool,
+}
+
+/// A standard stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum OutputStream {
+    Stdout,
+    Stderr,
+}
+
+impl From<OutputStream> for Stream {
+    fn from(stream: OutputStream) -> Self {
+        match stream {
+            OutputStream::Stdout => Self::Stdout,
+            OutputStream::Stderr => Self::Stderr,
+        }
+    }
+}
+
+/// The limits of an interpreter but for those of time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct InterpreterLimits {
+    pub(crate) memory: u64,
+    pub(crate) output: u64,
+    pub(crate) disk: u64,
+    pub(crate) files: u32,
+    pub(crate) value: u64,
+}
+
+impl From<&Limits> for InterpreterLimits {
+    fn from(&Limits { memory, output, disk, files, value, .. }: &Limits) -> Self {
+        Self { memory, output, disk, files, value }
+    }
+}
+
+impl From<InterpreterLimits> for Limits {
+    fn from(limits: InterpreterLimits) -> Self {
+        let InterpreterLimits { memory, output, disk, files, value } = limits;
+        Self { memory, output, disk, files, value, ..Self::default() }
+    }
+}
+
+/// The limits of time of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct TimeLimits {
+    pub(crate) wall: Option<Duration>,
+    pub(crate) cpu: Option<Duration>,
+    pub(crate) grace: Duration,
+}
+
+impl From<&Limits> for TimeLimits {
+    fn from(limits: &Limits) -> Self {
+        Self { wall: limits.wall_time, cpu: limits.cpu_time, grace: limits.grace }
+    }
+}
+
+/// The reason why an interpreter has ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum EndReason {
+    WallTime,
+    CpuTime,
+    WaitTime,
+    Output,
+    Stack,
+    Memory,
+    Exit(u8),
+    Cancelled,
+    Crash(String),
+}
+
+impl From<ExitReason> for EndReason {
+    fn from(reason: ExitReason) -> Self {
+        match reason {
+            ExitReason::Limit(LimitKind::WallTime) => Self::WallTime,
+            ExitReason::Limit(LimitKind::CpuTime) => Self::CpuTime,
+            ExitReason::Limit(LimitKind::WaitTime) => Self::WaitTime,
+            ExitReason::Limit(LimitKind::Output) => Self::Output,
+            ExitReason::Limit(LimitKind::Stack) => Self::Stack,
+            ExitReason::Limit(LimitKind::Memory) => Self::Memory,
+            ExitReason::Exit(status) => Self::Exit(u8::try_from(status & 0xff).unwrap_or(u8::MAX)),
+            ExitReason::Cancelled => Self::Cancelled,
+            ExitReason::Signal(signal) => Self::Crash(format!("signal {signal}")),
+            ExitReason::Crash(reason) => Self::Crash(reason),
+        }
+    }
+}
+
+impl From<EndReason> for ExitReason {
+    fn from(reason: EndReason) -> Self {
+        match reason {
+            EndReason::WallTime => Self::Limit(LimitKind::WallTime),
+            EndReason::CpuTime => Self::Limit(LimitKind::CpuTime),
+            EndReason::WaitTime => Self::Limit(LimitKind::WaitTime),
+            EndReason::Output => Self::Limit(LimitKind::Output),
+            EndReason::Stack => Self::Limit(LimitKind::Stack),
+            EndReason::Memory => Self::Limit(LimitKind::Memory),
+            EndReason::Exit(status) => Self::Exit(status.into()),
+            EndReason::Cancelled => Self::Cancelled,
+            EndReason::Crash(reason) => Self::Crash(reason),
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! The workers of a server: started, given to one owner each, used again, and ended.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use belljar_core::kernel::KernelError;
+use belljar_core::{Limits, NoProgress, Progress};
+use belljar_emscripten::dylink::LibraryError;
+use belljar_python::isolation::{InterpreterProcess, InterpreterProcesses};
+use belljar_python::{Image, ImageParts, OpenError, Options, Python};
+use belljar_sandbox::worker::{TemplateReport, WorkerProcess, WorkerTemplate};
+use parking_lot::{Condvar, Mutex};
+
+use crate::remote::RemoteInterpreter;
+use crate::template::{TEMPLATE_ARGUMENT, TemplateTask};
+
+/// The longest wait for a worker that does not read what it is sent.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The options of a pool.
+#[derive(Debug, Clone)]
+pub struct WorkerOptions {
+    /// The command that executes this program.
+    pub command: Vec<OsString>,
+    /// The number of runs after which a worker is replaced.
+    pub runs: u32,
+    /// The time after which a worker that is not used ends.
+    pub idle: Duration,
+    /// The most workers that are kept while they are not used.
+    pub max_idle: usize,
+}
+
+impl Default for WorkerOptions {
+    fn default() -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            command: vec!["/proc/self/exe".into()],
+            runs: 1000,
+            idle: Duration::from_secs(60),
+            max_idle: (4 * processors).max(16),
+        }
+    }
+}
+
+/// The most templates for images with packages.
+const MAX_TEMPLATES: usize = 16;
+
+/// The workers of a server. Cheap to clone.
+#[derive(Clone)]
+pub struct WorkerPool {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    options: WorkerOptions,
+    /// The task of the template for the base image.
+    task: TemplateTask,
+    /// The Python of this process, once it is open.
+    python: OnceLock<Python>,
+    templates: Mutex<HashMap<ImageParts, Arc<TemplateSlot>>>,
+    /// The number of the next interpreter.
+    next: AtomicU64,
+}
+
+/// The place of the template of one image.
+struct TemplateSlot {
+    /// Locked while the template is started, so that concurrent callers wait for the first.
+    workers: Mutex<Option<Arc<ImageWorkers>>>,
+    last_used: Mutex<Instant>,
+}
+
+/// The template of one image, and its workers that are not used.
+pub(crate) struct ImageWorkers {
+    options: WorkerOptions,
+    template: WorkerTemplate,
+    spare: Mutex<SpareWorkers>,
+    /// Notified when a worker that has no owner is taken.
+    taken: Condvar,
+}
+
+#[derive(Default)]
+struct SpareWorkers {
+    /// A worker without an owner, started before it is needed.
+    fresh: Option<Worker>,
+    /// Workers that are not used, by the time since when.
+    idle: Vec<IdleWorker>,
+}
+
+struct IdleWorker {
+    owner: Arc<str>,
+    worker: Worker,
+    since: Instant,
+}
+
+/// A worker, and the broker's ends of its sockets. Dropping it ends the process.
+pub(crate) struct Worker {
+    pub(crate) channel: UnixStream,
+    pub(crate) control: Arc<WorkerControl>,
+    /// True once the worker has reported that it is sealed.
+    pub(crate) is_ready: bool,
+    /// The number of runs so far.
+    pub(crate) runs: u32,
+}
+
+/// The means of stopping the code in a worker.
+pub(crate) struct WorkerControl {
+    pub(crate) process: WorkerProcess,
+    /// The socket that receives the numbers of interpreters to interrupt.
+    pub(crate) interrupts: UnixStream,
+}
+
+/// An error in starting a worker.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PoolError {
+    #[error("failed to create the sockets of a worker process: {0}")]
+    Sockets(#[from] io::Error),
+    #[error("failed to start a worker process: {0}")]
+    Start(#[from] belljar_sandbox::Error),
+    #[error("failed to compile a package for worker processes: {0}")]
+    Compile(#[from] LibraryError),
+}
+
+impl WorkerPool {
+    /// Creates a pool for interpreters of the Python with these options, with at most the memory of `limits`. Begins to
+    /// start the template of workers without packages, while this process opens the same Python.
+    ///
+    /// # Errors
+    /// When the cache directory is unknown.
+    pub fn new(python: &Options, limits: &Limits, options: WorkerOptions) -> Result<Self, OpenError> {
+        let task = TemplateTask::new(python, limits)?;
+        let (python, templates, next) = (OnceLock::new(), Mutex::default(), AtomicU64::new(1));
+        let shared = Arc::new(Shared { options, task, python, templates, next });
+        let early = shared.clone();
+        let started = std::thread::Builder::new().name("template".into()).spawn(move || {
+            // Parts that are missing in the cache may fail to be built there: then this process builds them first.
+            if let Err(error) = early.start_template(&ImageParts::default(), || Ok(())) {
+                tracing::debug!(%error, "failed to start the template of worker processes ahead of time");
+            }
+        });
+        if let Err(error) = started {
+            tracing::debug!(%error, "failed to start a thread for the template of worker processes");
+        }
+        Ok(Self { shared })
+    }
+
+    /// Sets the Python of this process, which compiles packages for workers, and waits until the template of workers
+    /// without packages is ready. Returns the layers of the sandbox that this machine does not provide.
+    ///
+    /// # Errors
+    /// When the template cannot be made ready.
+    pub fn open(&self, python: &Python) -> Result<TemplateReport, KernelError> {
+        let _ = self.shared.python.set(python.clone());
+        let workers = self.shared.workers(python.base(), &NoProgress);
+        Ok(workers.map_err(|error| KernelError::Start(error.into()))?.template.report().clone())
+    }
+}
+
+impl InterpreterProcesses for WorkerPool {
+    fn start(
+        &self,
+        image: &Image,
+        limits: &Limits,
+        owner: Option<&Arc<str>>,
+        progress: &dyn Progress,
+    ) -> Result<Box<dyn InterpreterProcess>, KernelError> {
+        let failed = |error: PoolError| KernelError::Start(error.into());
+        let mut workers = self.shared.workers(image, progress).map_err(failed)?;
+        let worker = match workers.take(owner) {
+            Ok(worker) => worker,
+            Err(error) => {
+                // The template may have been killed: another one is started.
+                tracing::warn!(%error, "failed to start a worker process: its template is replaced");
+                self.shared.remove(image, &workers);
+                workers = self.shared.workers(image, progress).map_err(failed)?;
+                workers.take(owner).map_err(failed)?
+            }
+        };
+        let number = self.shared.next.fetch_add(1, Ordering::Relaxed);
+        Ok(Box::new(RemoteInterpreter::new(worker, number, limits, owner.cloned(), workers)))
+    }
+}
+
+impl Shared {
+    /// Returns the workers of `image`, whose template is started if need be.
+    fn workers(&self, image: &Image, progress: &dyn Progress) -> Result<Arc<ImageWorkers>, PoolError> {
+        self.start_template(&image.parts(), || {
+            let compile = |python: &Python| python.compile_libraries_of(image, progress);
+            self.python.get().map_or(Ok(()), compile)
+        })
+    }
+
+    /// Returns the workers of the image of these parts. If their template is not running, it is started after
+    /// `prepare`.
+    fn start_template(
+        &self,
+        parts: &ImageParts,
+        prepare: impl FnOnce() -> Result<(), LibraryError>,
+    ) -> Result<Arc<ImageWorkers>, PoolError> {
+        let slot = self.slot(parts);
+        *slot.last_used.lock() = Instant::now();
+        let mut workers = slot.workers.lock();
+        if let Some(workers) = workers.as_ref().filter(|workers| !workers.template.has_ended()) {
+            return Ok(workers.clone());
+        }
+        prepare()?;
+        let mut command = self.options.command.clone();
+        command.push(TEMPLATE_ARGUMENT.into());
+        let task = TemplateTask { image: parts.clone(), ..self.task.clone() };
+        let started = Arc::new(ImageWorkers {
+            options: self.options.clone(),
+            template: WorkerTemplate::start(&command, &task)?,
+            spare: Mutex::default(),
+            taken: Condvar::new(),
+        });
+        let maintained = Arc::downgrade(&started);
+        std::thread::Builder::new().name("workers".into()).spawn(move || maintain(&maintained))?;
+        Ok(workers.insert(started).clone())
+    }
+
+    /// Returns the place of the template of an image. The least recently used one of the others is given up if there
+    /// are too many; code that runs keeps its template.
+    fn slot(&self, parts: &ImageParts) -> Arc<TemplateSlot> {
+        let mut templates = self.templates.lock();
+        if let Some(slot) = templates.get(parts) {
+            return slot.clone();
+        }
+        if templates.len() > MAX_TEMPLATES {
+            let others = templates.iter().filter(|(parts, _)| **parts != ImageParts::default());
+            let oldest = others.min_by_key(|(_, slot)| *slot.last_used.lock()).map(|(parts, _)| parts.clone());
+            oldest.and_then(|oldest| templates.remove(&oldest));
+        }
+        let slot = TemplateSlot { workers: Mutex::default(), last_used: Mutex::new(Instant::now()) };
+        templates.entry(parts.clone()).or_insert(Arc::new(slot)).clone()
+    }
+
+    /// Removes a template that has failed.
+    fn remove(&self, image: &Image, failed: &Arc<ImageWorkers>) {
+        let slot = self.slot(&image.parts());
+        let mut workers = slot.workers.lock();
+        if workers.as_ref().is_some_and(|workers| Arc::ptr_eq(workers, failed)) {
+            *workers = None;
+        }
+    }
+}
+
+impl ImageWorkers {
+    /// Takes a worker of `owner`, or one that has had no owner.
+    pub(crate) fn take(&self, owner: Option<&Arc<str>>) -> Result<Worker, PoolError> {
+        {
+            let mut spare = self.spare.lock();
+            while let Some(owner) = owner
+                && let Some(at) = spare.idle.iter().rposition(|idle| idle.owner == *owner)
+            {
+                let IdleWorker { worker, .. } = spare.idle.remove(at);
+                if !worker.control.process.has_ended() {
+                    return Ok(worker);
+                }
+            }
+            if let Some(fresh) = spare.fresh.take() {
+                self.taken.notify_one();
+                if !fresh.control.process.has_ended() {
+                    return Ok(fresh);
+                }
+            }
+        }
+        self.fork()
+    }
+
+    /// Takes a worker back whose interpreter has been discarded.
+    pub(crate) fn put_back(&self, worker: Worker, owner: Option<Arc<str>>) {
+        let Some(owner) = owner.filter(|_| worker.runs < self.options.runs) else { return };
+        let mut spare = self.spare.lock();
+        let oldest = (spare.idle.len() >= self.options.max_idle).then(|| spare.idle.remove(0));
+        spare.idle.push(IdleWorker { owner, worker, since: Instant::now() });
+        drop(spare);
+        drop(oldest);
+    }
+
+    fn fork(&self) -> Result<Worker, PoolError> {
+        let (channel, its_channel) = UnixStream::pair()?;
+        let (interrupts, its_interrupts) = UnixStream::pair()?;
+        channel.set_write_timeout(Some(WRITE_TIMEOUT))?;
+        interrupts.set_nonblocking(true)?;
+        let process = self.template.fork(&[its_channel.as_fd(), its_interrupts.as_fd()])?;
+        let control = Arc::new(WorkerControl { process, interrupts });
+        Ok(Worker { channel, control, is_ready: false, runs: 0 })
+    }
+
+    /// Returns the workers that have been idle for too long, and whether there is none without an owner.
+    fn expire(&self) -> (Vec<IdleWorker>, bool) {
+        let mut spare = self.spare.lock();
+        let limit = self.options.idle;
+        let expired = spare.idle.extract_if(.., |idle| idle.since.elapsed() > limit).collect();
+        (expired, spare.fresh.is_none())
+    }
+}
+
+/// Keeps a worker without an owner ready, and ends those that were idle for too long, as long as the workers exist.
+fn maintain(workers: &Weak<ImageWorkers>) {
+    /// The interval at which the time of idle workers is checked.
+    const INTERVAL: Duration = Duration::from_secs(1);
+    while let Some(workers) = workers.upgrade() {
+        let (expired, needs_fresh) = workers.expire();
+        drop(expired);
+        if needs_fresh {
+            match workers.fork() {
+                Ok(worker) => workers.spare.lock().fresh = Some(worker),
+                Err(error) => tracing::warn!(%error, "failed to start a worker process ahead of time"),
+            }
+        }
+        let mut spare = workers.spare.lock();
+        workers.taken.wait_for(&mut spare, INTERVAL);
+    }
+}

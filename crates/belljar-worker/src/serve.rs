@@ -1,0 +1,263 @@
+//! A worker: seals itself, and runs the calls of the broker.
+
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use belljar_core::Limits;
+use belljar_core::kernel::InterruptHandle as _;
+use belljar_emscripten::console::{OutputSink, Stream as ConsoleStream};
+use belljar_emscripten::pagemap::set_pagemap;
+use belljar_emscripten::stop::StopHandle;
+use belljar_emscripten::watchdog::{DeadlineGuard, TimeLimits};
+use belljar_python::isolation::{ValueFile, buffers_of, forwarded_calls, give_buffers, take_value};
+use belljar_python::{
+    CallError, GuestFunction, HostCall, HostCallContext, Interpreter, InterpreterInterruptHandle, Streams,
+    on_guest_thread,
+};
+use belljar_sandbox::worker::{NewWorker, SealLimits, seal};
+use parking_lot::Mutex;
+use serde_json::value::RawValue;
+
+use crate::frames::{self, FrameError};
+use crate::messages::{self, Command, EndReason, Event, InterpreterLimits, OutputStream, SeenSignals};
+use crate::template::Shared;
+
+/// The exit status of a worker whose channel has failed, or that could not be sealed.
+const FAILED: i32 = 125;
+/// The private memory of a worker in addition to that of its interpreter, in bytes: stacks, heaps, kept memories.
+const MEMORY_OVERHEAD: u64 = 768 << 20;
+/// The most bytes of one message with output.
+const MAX_OUTPUT: usize = 64 << 10;
+/// The largest buffers of one message, in bytes, so that it is within the limit of messages.
+const MAX_BUFFERS: u64 = 100 << 20;
+/// The size of the stack of the thread that receives interrupts, in bytes.
+const CONTROL_STACK: usize = 64 << 10;
+
+/// The interpreter that runs, as the thread sees it that receives interrupts.
+type Current = Arc<Mutex<CurrentInterpreter>>;
+
+#[derive(Default)]
+struct CurrentInterpreter {
+    /// The interpreter that runs, by its number.
+    running: Option<(u64, InterpreterInterruptHandle)>,
+    /// The interpreter that was interrupted last, which may not be created yet, and the number of times.
+    interrupts: (u64, u64),
+}
+
+impl CurrentInterpreter {
+    /// Returns how often an interpreter was interrupted.
+    fn interrupts_of(&self, number: u64) -> u64 {
+        if self.interrupts.0 == number { self.interrupts.1 } else { 0 }
+    }
+}
+
+/// Serves the broker until it closes the channel, and ends the process.
+pub(crate) fn run(worker: NewWorker, shared: Shared) -> ! {
+    let NewWorker { descriptors, pagemap } = worker;
+    let Ok([channel, control]) = <[OwnedFd; 2]>::try_from(descriptors) else { std::process::exit(FAILED) };
+    if let Some(pagemap) = pagemap {
+        set_pagemap(pagemap);
+    }
+    let current = Current::default();
+    let interrupted = current.clone();
+    let control = std::thread::Builder::new()
+        .name("control".into())
+        .stack_size(CONTROL_STACK)
+        .spawn(move || receive_interrupts(UnixStream::from(control), &interrupted));
+    // The first guard starts the thread that enforces limits of time.
+    let unused = TimeLimits { wall: Some(Duration::from_secs(3600)), cpu: None, grace: Duration::ZERO };
+    drop(DeadlineGuard::start(&Arc::new(StopHandle::default()), unused));
+    let channel = Arc::new(Channel(Mutex::new(UnixStream::from(channel))));
+    let served = control.and_then(|_| on_guest_thread(|| serve(&shared, &channel, &current))).and_then(|served| served);
+    std::process::exit(if served.is_ok() { 0 } else { FAILED })
+}
+
+/// Passes interrupts to the interpreter that they are for.
+fn receive_interrupts(mut control: UnixStream, current: &Current) {
+    let mut number = [0; 8];
+    while control.read_exact(&mut number).is_ok() {
+        let number = u64::from_le_bytes(number);
+        let mut current = current.lock();
+        current.interrupts = (number, current.interrupts_of(number) + 1);
+        if let Some((running, handle)) = &current.running
+            && *running == number
+        {
+            handle.interrupt();
+        }
+    }
+}
+
+/// Seals this process, and runs the calls of the broker.
+fn serve(shared: &Shared, channel: &Arc<Channel>, current: &Current) -> io::Result<()> {
+    let memory_bytes = shared.memory.saturating_add(MEMORY_OVERHEAD);
+    seal(SealLimits { memory_bytes }).map_err(|failure| io::Error::other(failure.to_string()))?;
+    channel.send(&Event::Ready)?;
+    let mut interpreters =
+        Interpreters { shared, channel, current, running: Err("no interpreter runs".into()), next: None };
+    loop {
+        match channel.receive() {
+            Ok(Command::Restore { number, limits }) => interpreters.start(number, limits),
+            Ok(Command::Call { function, arguments, files, time }) => {
+                let event = match &mut interpreters.running {
+                    Ok(running) => call(running, function, &arguments, &files, time),
+                    Err(reason) => failed_call(reason.clone()),
+                };
+                channel.send(&event)?;
+            }
+            Ok(Command::Discard) => interpreters.discard(),
+            Ok(Command::HostReply { .. }) => return Err(io::Error::other("a reply without a call")),
+            Err(FrameError::Closed | FrameError::Unread) => return Ok(()),
+            Err(error) => return Err(io::Error::other(error)),
+        }
+    }
+}
+
+/// Calls a function of the guest package. Returns the event of its end.
+fn call(
+    running: &mut Interpreter,
+    function: GuestFunction,
+    arguments: &str,
+    files: &[ValueFile],
+    time: messages::TimeLimits,
+) -> Event {
+    if let Err(error) = give_buffers(files, running.files()) {
+        return failed_call(format!("the variables do not fit into the code's file system: {error}"));
+    }
+    let limits = Limits { wall_time: time.wall, cpu_time: time.cpu, grace: time.grace, ..Limits::default() };
+    let returned = running.call_text(function, arguments, limits);
+    let value = running.limits().value.min(MAX_BUFFERS);
+    let files = if returned.result.is_ok() { take_value(running.files(), value) } else { Vec::new() };
+    Event::Returned {
+        result: returned.result.map_err(EndReason::from),
+        files,
+        peak_memory: returned.peak_memory,
+        has_used_streams: returned.has_used_streams,
+    }
+}
+
+fn failed_call(reason: String) -> Event {
+    let result = Err(EndReason::Crash(reason));
+    Event::Returned { result, files: Vec::new(), peak_memory: 0, has_used_streams: false }
+}
+
+/// The interpreter of this worker, and the one that will be the next.
+struct Interpreters<'a> {
+    shared: &'a Shared,
+    channel: &'a Arc<Channel>,
+    current: &'a Current,
+    /// The interpreter that runs, or the reason why there is none.
+    running: Result<Interpreter, String>,
+    /// An interpreter that was restored while the worker was idle.
+    next: Option<(InterpreterLimits, Interpreter)>,
+}
+
+impl Interpreters<'_> {
+    /// Starts interpreter `number`.
+    fn start(&mut self, number: u64, limits: InterpreterLimits) {
+        self.running = match self.next.take() {
+            Some((restored_with, interpreter)) if restored_with == limits => Ok(interpreter),
+            _ => self.restore(limits),
+        };
+        let mut current = self.current.lock();
+        current.running = self.running.as_ref().ok().map(|running| (number, running.interrupt_handle()));
+        if let Some((_, handle)) = &current.running
+            && current.interrupts_of(number) > 0
+        {
+            handle.interrupt();
+        }
+    }
+
+    /// Drops the interpreter, and restores the next one.
+    fn discard(&mut self) {
+        self.current.lock().running = None;
+        let Ok(ended) = std::mem::replace(&mut self.running, Err("no interpreter runs".into())) else { return };
+        let limits = InterpreterLimits::from(ended.limits());
+        // First, since the next one can use its memory.
+        drop(ended);
+        self.next = self.restore(limits).ok().map(|interpreter| (limits, interpreter));
+    }
+
+    fn restore(&self, limits: InterpreterLimits) -> Result<Interpreter, String> {
+        let Shared { python, image, .. } = self.shared;
+        let sink = ChannelSink(self.channel.clone());
+        let streams = Streams { output: Box::new(sink), input: Box::new(io::empty()) };
+        let restored = python.interpreter_with(image, limits.into(), streams);
+        let mut interpreter = restored.map_err(|error| error.to_string())?;
+        for name in forwarded_calls() {
+            let (channel, current) = (self.channel.clone(), self.current.clone());
+            interpreter.register_host_call(name, Arc::new(ForwardedCall { name, channel, current }));
+        }
+        Ok(interpreter)
+    }
+}
+
+/// The worker's end of the channel.
+struct Channel(Mutex<UnixStream>);
+
+impl Channel {
+    fn send(&self, event: &Event) -> io::Result<()> {
+        let mut frame = Vec::new();
+        frames::append(&mut frame, event)?;
+        self.0.lock().write_all(&frame)
+    }
+
+    fn receive(&self) -> Result<Command, FrameError> {
+        frames::read(&mut *self.0.lock(), || Ok(()))
+    }
+}
+
+/// Sends what the code writes to the broker.
+struct ChannelSink(Arc<Channel>);
+
+impl OutputSink for ChannelSink {
+    fn write(&mut self, stream: ConsoleStream, bytes: &[u8]) {
+        let stream = match stream {
+            ConsoleStream::Stdout => OutputStream::Stdout,
+            ConsoleStream::Stderr => OutputStream::Stderr,
+        };
+        for part in bytes.chunks(MAX_OUTPUT) {
+            if self.0.send(&Event::Output { stream, bytes: part.to_vec() }).is_err() {
+                // The broker has gone.
+                std::process::exit(FAILED);
+            }
+        }
+    }
+}
+
+/// A call of the guest to the host, which the broker handles.
+struct ForwardedCall {
+    name: &'static str,
+    channel: Arc<Channel>,
+    current: Current,
+}
+
+impl ForwardedCall {
+    /// Returns the interrupts so far.
+    fn seen_signals(&self, context: &HostCallContext<'_>) -> Result<SeenSignals, CallError> {
+        let interrupts = {
+            let current = self.current.lock();
+            current.running.as_ref().map_or(0, |(number, _)| current.interrupts_of(*number))
+        };
+        // One that arrives in between is pending, and not counted.
+        Ok(SeenSignals { interrupts, is_pending: context.is_interrupted()? })
+    }
+}
+
+impl HostCall for ForwardedCall {
+    fn call(&self, request: &RawValue, context: &mut HostCallContext<'_>) -> Result<Box<RawValue>, CallError> {
+        let refused = |error: &dyn std::fmt::Display| CallError::Refused(error.to_string());
+        let _pause = context.pause();
+        let files = buffers_of(request, context.files(), MAX_BUFFERS)?;
+        let signals = self.seen_signals(context)?;
+        let event = Event::HostCall { name: self.name.into(), request: request.get().into(), files, signals };
+        self.channel.send(&event).map_err(|error| refused(&error))?;
+        let Ok(Command::HostReply { result, files }) = self.channel.receive() else { std::process::exit(FAILED) };
+        let reply = result.map_err(CallError::Refused)?;
+        give_buffers(&files, context.files())
+            .map_err(|error| refused(&format!("the result does not fit into the code's file system: {error}")))?;
+        RawValue::from_string(reply).map_err(|error| refused(&error))
+    }
+}

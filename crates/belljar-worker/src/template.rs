@@ -1,0 +1,74 @@
+//! The template: this program, executed once more, from which workers are forked.
+
+use std::io;
+use std::path::PathBuf;
+
+use belljar_core::{Limits, NoProgress};
+use belljar_python::{Image, ImageParts, OpenError, Options, Python, on_guest_thread};
+use belljar_sandbox::worker::Template;
+use serde::{Deserialize, Serialize};
+
+use crate::serve;
+
+/// The first argument of a process that is to become a template.
+pub const TEMPLATE_ARGUMENT: &str = "__belljar-worker";
+
+/// The task of a template.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct TemplateTask {
+    /// The options of [`Python::open`].
+    pub(crate) runtime: Option<PathBuf>,
+    pub(crate) cache: PathBuf,
+    pub(crate) bundle: Option<PathBuf>,
+    pub(crate) release: Option<String>,
+    /// The image of workers.
+    pub(crate) image: ImageParts,
+    /// The most memory of an interpreter, in bytes.
+    pub(crate) memory: u64,
+}
+
+/// The opened interpreter, which all workers share.
+pub(crate) struct Shared {
+    pub(crate) python: Python,
+    pub(crate) image: Image,
+    /// The most memory of an interpreter, in bytes.
+    pub(crate) memory: u64,
+}
+
+/// Becomes a template and never returns, if this process was started as one. Called first in `main`: before any file is
+/// opened or thread started.
+pub fn run_template_if_child() {
+    let Some(template) = Template::if_child(TEMPLATE_ARGUMENT) else { return };
+    let shared = match template.task().map_err(|error| error.to_string()).and_then(open) {
+        Ok(shared) => shared,
+        Err(reason) => template.fail(&reason),
+    };
+    let worker = template.serve();
+    serve::run(worker, shared)
+}
+
+/// Opens what workers share. The thread that does it has ended when this returns: forks need a process with one.
+fn open(task: TemplateTask) -> Result<Shared, String> {
+    let TemplateTask { runtime, cache, bundle, release, image, memory } = task;
+    let options = Options { runtime, cache: Some(cache), bundle, release, offline: true, ..Options::default() };
+    let open = || {
+        let python = Python::open(&options, &NoProgress).map_err(|error| error.to_string())?;
+        let image = python.open_image(&image).map_err(|error| error.to_string())?;
+        Ok(Shared { python, image, memory })
+    };
+    on_guest_thread(open).map_err(|error: io::Error| error.to_string())?
+}
+
+impl TemplateTask {
+    /// Returns the task of a template for the base image of the Python with these options.
+    pub(crate) fn new(options: &Options, limits: &Limits) -> Result<Self, OpenError> {
+        Ok(Self {
+            runtime: options.runtime.clone(),
+            cache: options.cache_directory()?,
+            bundle: options.bundle.clone(),
+            release: options.release.clone(),
+            image: ImageParts::default(),
+            memory: limits.memory,
+        })
+    }
+}
