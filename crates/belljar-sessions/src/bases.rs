@@ -21,6 +21,7 @@ use std::sync::{Arc, OnceLock};
 use belljar_core::kernel::Backend;
 use parking_lot::Mutex;
 
+use crate::cluster::Cluster;
 use crate::store::private_directory::{DirectoryError, PrivateDirectory};
 use crate::store::{Store, StoreError};
 
@@ -35,12 +36,38 @@ pub(crate) struct PendingBase {
     pub(crate) bases: Bases,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) name: String,
+    /// The cluster whose store keeps the bases.
+    pub(crate) cluster: Option<Arc<Cluster>>,
 }
 
 impl PendingBase {
+    /// Keeps the base if that has to be done before its snapshot is stored: in a cluster, another replica may need it
+    /// next. Otherwise returns the base, which is to be kept later.
+    pub(crate) fn keep_first(self) -> Option<Self> {
+        if self.cluster.is_none() {
+            return Some(self);
+        }
+        self.keep();
+        None
+    }
+
     /// Keeps the base, unless it is kept already.
-    pub(crate) fn keep(&self) -> io::Result<()> {
-        self.bases.keep(&*self.backend, &self.name)
+    pub(crate) fn keep(&self) {
+        if let Err(error) = self.try_keep() {
+            tracing::warn!(%error, "failed to keep a session's image: an update of Belljar may lose its variables");
+        }
+    }
+
+    fn try_keep(&self) -> io::Result<()> {
+        let Some(cluster) = &self.cluster else { return self.bases.keep(&*self.backend, &self.name) };
+        if !is_name(&self.name) || cluster.has_image(&self.name).map_err(io::Error::other)? {
+            return Ok(());
+        }
+        self.bases.keep(&*self.backend, &self.name)?;
+        match self.bases.find(&self.name) {
+            Some(directory) => cluster.put_image(&self.name, &directory),
+            None => Ok(()),
+        }
     }
 }
 
@@ -65,11 +92,29 @@ impl Bases {
         find(self.directory(false).ok()?, name)
     }
 
+    /// Returns the directory of a base. One that is not kept is read from the store of `cluster`.
+    pub(crate) fn find_or_fetch(&self, name: &str, cluster: Option<&Cluster>) -> Option<PathBuf> {
+        if let (None, Some(cluster)) = (self.find(name), cluster.filter(|_| is_name(name)))
+            && let Err(error) = self.create(name, |directory| cluster.get_image(name, directory))
+        {
+            tracing::warn!(%error, "failed to read a session's image from the store of the cluster");
+        }
+        self.find(name)
+    }
+
     /// Keeps a base that a snapshot of `backend` refers to, unless it is kept already.
     pub(crate) fn keep(&self, backend: &dyn Backend, name: &str) -> io::Result<()> {
         if !is_name(name) {
             return Ok(());
         }
+        self.create(name, |directory| {
+            backend.write_base(name, directory).map_err(io::Error::other)?;
+            Ok(true)
+        })
+    }
+
+    /// Has `write` write a base, unless it is kept already. It returns false if there is no such base.
+    fn create(&self, name: &str, write: impl FnOnce(&Path) -> io::Result<bool>) -> io::Result<()> {
         self.in_use.lock().insert(name.to_owned());
         let directory = self.directory(true)?;
         let lock = open_lock(directory)?;
@@ -78,7 +123,9 @@ impl Bases {
             return Ok(());
         }
         let new = tempfile::Builder::new().prefix(NEW).tempdir_in(directory.path())?;
-        backend.write_base(name, new.path()).map_err(io::Error::other)?;
+        if !write(new.path())? {
+            return Ok(());
+        }
         match fs::rename(new.path(), directory.path().join(name)) {
             // Another server has kept it meanwhile.
             Err(_) if find(directory, name).is_some() => Ok(()),

@@ -3,6 +3,7 @@
 use crate::folders::FolderError;
 use crate::pool::PoolFull;
 use crate::store::StoreError;
+use crate::tenants::WorkRefusal;
 use belljar_core::files::FileError;
 use belljar_core::kernel::KernelError;
 
@@ -32,6 +33,12 @@ pub enum SessionError {
     /// The threads of the server are busy, and its queue is full.
     #[error("ServerBusyError: {0}")]
     Busy(#[from] PoolFull),
+    /// The audit log cannot be written, and no code runs without it.
+    #[error("ServerBusyError: {0}")]
+    Audit(#[from] belljar_audit::AuditStopped),
+    /// A quota of the owner is used up, or the machine has little memory.
+    #[error("RefusedError: {0}")]
+    Refused(#[from] WorkRefusal),
     /// The kernel failed.
     #[error("SessionError: {0}")]
     Kernel(#[from] KernelError),

@@ -18,16 +18,21 @@
 //! | `files` | names, addresses and types of a session's files |
 //! | `folders` | directories of the host that hold the files of sessions |
 //! | `store`, `bases` | snapshots on disk, and what they are differences from |
+//! | `cluster` | sessions whose states are in a store that several servers share |
 //! | `notebook` | notebook files |
 //! | `pool` | guest threads and their queue |
 //! | `runs` | cells that can wait for longer than their client or their process lives |
+//! | `history` | the last cells of sessions, for operators |
 //! | `parking` | waits of code that holds no thread |
+//! | `tenants` | owners of calls and sessions: their quotas, and their turns |
 
 mod bases;
 mod clock;
+mod cluster;
 mod error;
 mod files;
 mod folders;
+mod history;
 mod id;
 pub mod notebook;
 mod outputs;
@@ -39,12 +44,19 @@ mod session;
 mod sessions;
 mod state;
 mod store;
+mod tenants;
 mod traceback;
 
+pub use belljar_store::{ClusterUrl, StoreUrl, Variables};
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use cluster::{Cluster, ClusterError, ClusterOptions, DistantRun, Durability, Node, Place};
 pub use error::SessionError;
 pub use files::{FileAddress, is_text, mime_of};
 pub use folders::{FolderError, SessionFolders};
+pub use history::{
+    CellQuestion, CellRecord, CellSnapshot, CellState, History, RecordedCall, SessionActivity, SessionChange,
+    SessionEvent, SessionHandle, SessionHistory, SessionOverview,
+};
 pub use id::SessionId;
 pub use notebook::NotebookError;
 pub use parking::ParkedWork;
@@ -57,3 +69,8 @@ pub use runs::{
 pub use sessions::{Owner, ResumedReport, ResumedRun, SessionOptions, Sessions, StoredRuns};
 pub use state::files::MAX_UPLOAD;
 pub use store::{ListedRun, RunCommand, SnapshotHeader, Store, StoreError, StoredRun, StoredSession};
+pub use tenants::{
+    CallTicket, InvalidQuota, JobTicket, LoadState, LoadThresholds, MAX_QUOTA_FILE, QuotaExceeded, QuotaFileError,
+    QuotaKind, QuotaSettings, QuotaTable, Quotas, RefusalDetails, SessionSlot, Tenant, TenantKey, Tenants, WorkRefusal,
+    watch_memory,
+};

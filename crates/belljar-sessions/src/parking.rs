@@ -13,6 +13,7 @@ use belljar_core::Waker;
 use parking_lot::{Condvar, Mutex};
 
 use crate::pool::{GuestThreadPool, Permit};
+use crate::tenants::Tenant;
 
 /// Continues waiting code on a thread of the pool.
 type Resumption = Box<dyn FnOnce(Permit) + Send>;
@@ -20,6 +21,7 @@ type Resumption = Box<dyn FnOnce(Permit) + Send>;
 /// The waits of one run or cell, one after the other.
 pub struct ParkedWork {
     pool: Arc<GuestThreadPool>,
+    tenant: Tenant,
     state: Mutex<State>,
 }
 
@@ -33,9 +35,19 @@ enum State {
 }
 
 impl ParkedWork {
-    /// Creates the waits of code that runs on threads of `pool`.
-    pub fn new(pool: Arc<GuestThreadPool>) -> Arc<Self> {
-        Arc::new(Self { pool, state: Mutex::new(State::Running) })
+    /// Creates the waits of code of `tenant` that runs on threads of `pool`.
+    pub fn new(pool: Arc<GuestThreadPool>, tenant: Tenant) -> Arc<Self> {
+        Arc::new(Self { pool, tenant, state: Mutex::new(State::Running) })
+    }
+
+    /// Returns the pool whose threads run the code.
+    pub(crate) fn pool(&self) -> &Arc<GuestThreadPool> {
+        &self.pool
+    }
+
+    /// Returns the owner of the code.
+    pub fn tenant(&self) -> &Tenant {
+        &self.tenant
     }
 
     /// Returns the waker of the code.
@@ -57,7 +69,7 @@ impl ParkedWork {
             if matches!(*state, State::Woken) {
                 *state = State::Running;
                 drop(state);
-                self.pool.resume(resume);
+                self.pool.resume_for(&self.tenant, resume);
                 return;
             }
             *state = State::Parked(Box::new(resume));
@@ -76,7 +88,7 @@ impl ParkedWork {
         };
         *state = State::Running;
         drop(state);
-        self.pool.resume(parked);
+        self.pool.resume_for(&self.tenant, parked);
     }
 }
 
@@ -186,7 +198,8 @@ mod tests {
             work();
             Ok(())
         });
-        ParkedWork::new(Arc::new(pool))
+        let tenant = pool.tenants().system().clone();
+        ParkedWork::new(Arc::new(pool), tenant)
     }
 
     #[test]

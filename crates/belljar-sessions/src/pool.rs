@@ -1,4 +1,4 @@
-//! A bounded pool of guest threads with a bounded queue.
+//! A bounded pool of guest threads with a bounded queue, which is fair between owners.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -6,11 +6,13 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_core::HeldThreads;
+use belljar_core::{HeldThreads, MeterScope};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use prometheus_client::metrics::histogram::Histogram;
 
 use crate::parking::Timers;
+use crate::tenants::fair_queue::{Capacity, Dispatched, FairQueue, LaneId, Slot, Urgency};
+use crate::tenants::{CallTicket, JobTicket, Tenant, Tenants, WorkRefusal};
 
 /// The upper bounds of the times for which calls wait, in seconds.
 const WAIT_BUCKETS: [f64; 10] = [0.0005, 0.0025, 0.01, 0.05, 0.25, 1.0, 5.0, 15.0, 60.0, 300.0];
@@ -59,24 +61,39 @@ impl fmt::Display for PoolFull {
 impl std::error::Error for PoolFull {}
 
 /// A unit of work for a pool's thread.
-type Job = Box<dyn FnOnce() + Send>;
+type Job = Box<dyn FnOnce(Permit) + Send>;
 
 /// Runs its argument to the end on a new thread that has the stack a guest needs.
-type RunOnThread = dyn Fn(Job) -> std::io::Result<()> + Send + Sync;
+type RunOnThread = dyn Fn(Box<dyn FnOnce() + Send>) -> std::io::Result<()> + Send + Sync;
 
-/// A job's place among those that run or wait. Dropping it admits the next job: at the latest when the job is done, or
+/// A job's place among those that run. Dropping it admits the next job: at the latest when the job is done, or
 /// earlier, when the job has only to free its memory.
-pub struct Permit(Arc<Shared>);
+pub struct Permit {
+    shared: Arc<Shared>,
+    slot: Slot,
+    tenant: Tenant,
+}
+
+impl Permit {
+    /// Returns whether the job runs no code of its owner.
+    pub(crate) fn is_control(&self) -> bool {
+        self.slot.is_control()
+    }
+}
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.0.state.lock().permits -= 1;
+        let mut state = self.shared.state.lock();
+        state.queue.release(self.slot);
+        if !self.slot.is_control() {
+            self.tenant.end_running();
+        }
+        self.shared.dispatch(state);
     }
 }
 
 /// A pool of guest threads, which start on demand and end when the pool is dropped.
 pub struct GuestThreadPool {
-    limits: PoolLimits,
     shared: Arc<Shared>,
     waits: Histogram,
     timers: Timers,
@@ -95,21 +112,36 @@ pub struct PoolLoad {
 }
 
 struct Shared {
+    limits: PoolLimits,
+    processors: usize,
+    tenants: Tenants,
     state: Mutex<State>,
-    work: Condvar,
+    /// Notified when a job is assigned to a crew.
+    work: [Condvar; 2],
     run_on_thread: Box<RunOnThread>,
     held: HeldThreads,
 }
 
 #[derive(Default)]
 struct State {
-    queue: VecDeque<Job>,
-    threads: usize,
-    idle: usize,
-    /// The number of jobs that run or wait.
-    permits: usize,
+    queue: FairQueue<(Tenant, Job)>,
+    crews: [Crew; 2],
     closed: bool,
 }
+
+/// Threads of the same priority.
+#[derive(Default)]
+struct Crew {
+    /// The jobs that run as soon as a thread takes them.
+    assigned: VecDeque<(Permit, Job)>,
+    threads: usize,
+    idle: usize,
+}
+
+/// The crew with the usual priority.
+const USUAL: usize = 0;
+/// The crew of jobs that give way to those of other owners.
+const GIVES_WAY: usize = 1;
 
 impl GuestThreadPool {
     /// Creates a pool without threads, which `run_on_thread` will provide.
@@ -117,14 +149,26 @@ impl GuestThreadPool {
         limits: PoolLimits,
         run_on_thread: impl Fn(Box<dyn FnOnce() + Send>) -> std::io::Result<()> + Send + Sync + 'static,
     ) -> Self {
+        Self::with_tenants(limits, Tenants::default(), run_on_thread)
+    }
+
+    /// Creates a pool that works for the owners of `tenants`.
+    pub fn with_tenants(
+        limits: PoolLimits,
+        tenants: Tenants,
+        run_on_thread: impl Fn(Box<dyn FnOnce() + Send>) -> std::io::Result<()> + Send + Sync + 'static,
+    ) -> Self {
         let shared = Shared {
+            limits,
+            processors: std::thread::available_parallelism().map_or(1, usize::from),
+            tenants,
             state: Mutex::default(),
-            work: Condvar::new(),
+            work: [Condvar::new(), Condvar::new()],
             run_on_thread: Box::new(run_on_thread),
             held: HeldThreads::default(),
         };
         let timers = Timers::default();
-        Self { limits, shared: Arc::new(shared), waits: Histogram::new(WAIT_BUCKETS), timers, held_hint: None }
+        Self { shared: Arc::new(shared), waits: Histogram::new(WAIT_BUCKETS), timers, held_hint: None }
     }
 
     /// Sets the advice that follows the error of a full pool some of whose threads are held by code that waits.
@@ -137,8 +181,12 @@ impl GuestThreadPool {
     /// Returns the number of jobs that run and wait now.
     pub fn load(&self) -> PoolLoad {
         let state = self.shared.state.lock();
-        let queued = state.queue.len();
-        PoolLoad { running: state.permits.saturating_sub(queued), queued, held: self.shared.held.count() }
+        PoolLoad { running: state.queue.running(), queued: state.queue.waiting(), held: self.shared.held.count() }
+    }
+
+    /// Returns the owners whose jobs the pool runs.
+    pub fn tenants(&self) -> &Tenants {
+        &self.shared.tenants
     }
 
     /// Returns the timers of code that waits without a thread.
@@ -157,188 +205,200 @@ impl GuestThreadPool {
         self.waits.observe(time.as_secs_f64());
     }
 
-    /// Queues `job` for the next free thread.
+    /// Admits a call of an owner, as far as its quotas and the memory of the machine allow. It counts as waiting until
+    /// its work begins.
+    ///
+    /// # Errors
+    /// When the call is refused.
+    pub fn admit(&self, tenant: &Tenant) -> Result<(CallTicket, JobTicket), WorkRefusal> {
+        self.shared.tenants.admit(tenant, self.shared.limits.max_running)
+    }
+
+    /// Submits a job of the server itself for the next free thread.
     ///
     /// # Errors
     /// When all threads are busy and the queue is full.
     pub fn submit(&self, job: impl FnOnce(Permit) + Send + 'static) -> Result<(), PoolFull> {
+        self.submit_for(self.shared.tenants.system(), job)
+    }
+
+    /// Submits a job of an owner for a free thread, in its turn.
+    ///
+    /// # Errors
+    /// When all threads are busy and the queue is full.
+    pub fn submit_for(&self, tenant: &Tenant, job: impl FnOnce(Permit) + Send + 'static) -> Result<(), PoolFull> {
         let state = self.shared.state.lock();
-        let PoolLimits { max_running, max_queued } = self.limits;
-        if state.permits >= max_running + max_queued {
-            return Err(PoolFull { limits: self.limits, held: self.shared.held.count(), hint: self.held_hint });
-        }
-        self.queue(state, job);
+        self.check_room(&state, tenant.id())?;
+        self.shared.push(state, tenant, Urgency::Fresh, Box::new(job));
         Ok(())
     }
 
-    /// Queues `job`, which continues work that was submitted before: it is not refused when the queue is full.
-    pub fn resume(&self, job: impl FnOnce(Permit) + Send + 'static) {
-        self.queue(self.shared.state.lock(), job);
+    /// Submits a job that runs no code of the owner, whose limit on running code does not delay it.
+    ///
+    /// # Errors
+    /// When all threads are busy and the queue is full.
+    pub(crate) fn submit_control(
+        &self,
+        tenant: &Tenant,
+        job: impl FnOnce(Permit) + Send + 'static,
+    ) -> Result<(), PoolFull> {
+        let state = self.shared.state.lock();
+        self.check_room(&state, tenant.id())?;
+        self.shared.push(state, tenant, Urgency::Control, Box::new(job));
+        Ok(())
     }
 
-    fn queue(&self, mut state: MutexGuard<'_, State>, job: impl FnOnce(Permit) + Send + 'static) {
-        let max_running = self.limits.max_running;
-        state.permits += 1;
-        let permit = Permit(self.shared.clone());
-        state.queue.push_back(Box::new(move || job(permit)));
-        // Idle threads have not yet taken the jobs that are already queued.
-        if state.queue.len() > state.idle && state.threads < max_running {
-            state.threads += 1;
-            drop(state);
-            self.start_thread();
-        } else {
-            self.shared.work.notify_one();
-        }
+    /// Submits a job that continues work which was submitted before: it is not refused when the queue is full, and runs
+    /// before other jobs of its owner.
+    pub fn resume_for(&self, tenant: &Tenant, job: impl FnOnce(Permit) + Send + 'static) {
+        self.shared.push(self.shared.state.lock(), tenant, Urgency::Resumed, Box::new(job));
     }
 
-    fn start_thread(&self) {
-        let shared = self.shared.clone();
-        // `run_on_thread` returns when the guest thread ends, so a small thread waits for each.
-        let waiter = std::thread::Builder::new().name("pool".into()).stack_size(64 << 10);
-        let started = waiter.spawn(move || {
-            let worker = shared.clone();
-            if let Err(error) = (shared.run_on_thread)(Box::new(move || worker.work())) {
-                tracing::error!(%error, "failed to start a guest thread");
-                shared.state.lock().threads -= 1;
-            }
-        });
-        if let Err(error) = started {
-            tracing::error!(%error, "failed to start a guest thread");
-            self.shared.state.lock().threads -= 1;
+    /// Submits a job that was submitted before, and has let others run: it is not refused when the queue is full, and
+    /// runs after other jobs of its owner.
+    pub(crate) fn submit_again(&self, tenant: &Tenant, job: impl FnOnce(Permit) + Send + 'static) {
+        self.shared.push(self.shared.state.lock(), tenant, Urgency::Fresh, Box::new(job));
+    }
+
+    /// Returns whether a job waits for a thread.
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.shared.state.lock().queue.waiting() > 0
+    }
+
+    /// Checks that the queue has room for a job of this lane. An owner with less than its part of the queue has room in
+    /// a queue that others have filled.
+    fn check_room(&self, state: &State, lane: LaneId) -> Result<(), PoolFull> {
+        let limits @ PoolLimits { max_running, max_queued } = self.shared.limits;
+        if state.queue.running() + state.queue.waiting() < max_running + max_queued {
+            return Ok(());
         }
+        let owners = self.shared.tenants.present();
+        if owners > 1 && state.queue.waiting_in(lane) < max_queued / owners {
+            return Ok(());
+        }
+        Err(PoolFull { limits, held: self.shared.held.count(), hint: self.held_hint })
     }
 }
 
 impl Drop for GuestThreadPool {
     fn drop(&mut self) {
         self.shared.state.lock().closed = true;
-        self.shared.work.notify_all();
+        for work in &self.shared.work {
+            work.notify_all();
+        }
     }
 }
 
 impl Shared {
-    /// Runs jobs until the pool is closed.
-    fn work(&self) {
+    fn push(self: &Arc<Self>, mut state: MutexGuard<'_, State>, tenant: &Tenant, urgency: Urgency, job: Job) {
+        state.queue.push(tenant.id(), tenant.lane_limits(), urgency, (tenant.clone(), job));
+        self.dispatch(state);
+    }
+
+    /// Assigns the jobs that can run now to threads.
+    fn dispatch(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        let capacity = Capacity {
+            max_running: self.limits.max_running,
+            owners: self.tenants.present(),
+            processors: self.processors,
+        };
+        let mut started = [0; 2];
+        while let Some(Dispatched { job: (tenant, job), slot }) = state.queue.pop(capacity) {
+            if !slot.is_control() {
+                tenant.begin_running();
+            }
+            let permit = Permit { shared: self.clone(), slot, tenant };
+            let index = if slot.gives_way { GIVES_WAY } else { USUAL };
+            let crew = &mut state.crews[index];
+            crew.assigned.push_back((permit, job));
+            // Idle threads have not yet taken the jobs that are already assigned.
+            if crew.assigned.len() > crew.idle && crew.threads < self.limits.max_running {
+                crew.threads += 1;
+                started[index] += 1;
+            } else {
+                self.work[index].notify_one();
+            }
+        }
+        drop(state);
+        for (index, count) in started.into_iter().enumerate() {
+            (0..count).for_each(|_| self.start_thread(index));
+        }
+    }
+
+    fn start_thread(self: &Arc<Self>, crew: usize) {
+        let shared = self.clone();
+        // `run_on_thread` returns when the guest thread ends, so a small thread waits for each.
+        let waiter = std::thread::Builder::new().name("pool".into()).stack_size(64 << 10);
+        let started = waiter.spawn(move || {
+            let worker = shared.clone();
+            if let Err(error) = (shared.run_on_thread)(Box::new(move || worker.work(crew))) {
+                tracing::error!(%error, "failed to start a guest thread");
+                shared.state.lock().crews[crew].threads -= 1;
+            }
+        });
+        if let Err(error) = started {
+            tracing::error!(%error, "failed to start a guest thread");
+            self.state.lock().crews[crew].threads -= 1;
+        }
+    }
+
+    /// Runs jobs of a crew until the pool is closed.
+    fn work(&self, crew: usize) {
         self.held.add_current_thread();
+        if crew == GIVES_WAY {
+            give_way();
+        }
         let mut state = self.state.lock();
         loop {
-            if let Some(job) = state.queue.pop_front() {
+            if let Some((permit, job)) = state.crews[crew].assigned.pop_front() {
                 drop(state);
-                // A panic in one job must not end the thread. The job's caller sees that its channel closed without a
-                // result.
-                if std::panic::catch_unwind(AssertUnwindSafe(job)).is_err() {
-                    tracing::error!("internal error: a call panicked");
-                }
+                run(permit, job);
                 state = self.state.lock();
                 continue;
             }
             if state.closed {
                 return;
             }
-            state.idle += 1;
-            self.work.wait(&mut state);
-            state.idle -= 1;
+            state.crews[crew].idle += 1;
+            self.work[crew].wait(&mut state);
+            state.crews[crew].idle -= 1;
         }
     }
 }
+
+/// Runs a job, and charges its owner with what it uses.
+fn run(permit: Permit, job: Job) {
+    let tenant = permit.tenant.clone();
+    let _meter = MeterScope::enter(tenant.meter());
+    let begin = tenant.has_processor_quota().then(processor_time);
+    // A panic in one job must not end the thread. The job's caller sees that its channel closed without a result.
+    if std::panic::catch_unwind(AssertUnwindSafe(move || job(permit))).is_err() {
+        tracing::error!("internal error: a call panicked");
+    }
+    if let Some(begin) = begin {
+        tenant.add_processor_time(processor_time().saturating_sub(begin));
+    }
+}
+
+/// Returns the processor time of the current thread.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
+/// Has the current thread give way to others: it gets what they leave of the processors. A process without privileges
+/// cannot take this back, so that such threads have jobs of their own.
+fn give_way() {
+    // On Linux, the calling thread has a priority of its own; elsewhere it would be that of the process.
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::setpriority_process(None, LEAST_PRIORITY) {
+        tracing::debug!(%error, "failed to lower the priority of a thread");
+    }
+}
+
+/// The nice value of threads that give way.
+#[cfg(target_os = "linux")]
+const LEAST_PRIORITY: i32 = 19;
 
 #[cfg(test)]
-mod tests {
-    use std::sync::mpsc;
-    use std::time::Duration;
-
-    use belljar_core::HoldingWait;
-
-    use super::*;
-
-    /// Creates a pool of ordinary threads.
-    fn pool(max_running: usize, max_queued: usize) -> GuestThreadPool {
-        GuestThreadPool::new(PoolLimits { max_running, max_queued }, |work| {
-            work();
-            Ok(())
-        })
-    }
-
-    #[test]
-    fn job_is_refused_when_threads_and_queue_are_full() {
-        let pool = pool(2, 1);
-        let (release, gate) = mpsc::channel::<()>();
-        let gate = Arc::new(Mutex::new(gate));
-        let (started, running) = mpsc::channel();
-        let submit = || {
-            let (gate, started) = (gate.clone(), started.clone());
-            pool.submit(move |_permit| {
-                started.send(()).unwrap();
-                gate.lock().recv().unwrap();
-            })
-        };
-        submit().unwrap();
-        submit().unwrap();
-        for _ in 0..2 {
-            running.recv_timeout(Duration::from_secs(10)).unwrap();
-        }
-        submit().unwrap();
-        assert_eq!(pool.load(), PoolLoad { running: 2, queued: 1, held: 0 });
-        assert!(submit().unwrap_err().to_string().contains("busy"));
-        for _ in 0..3 {
-            release.send(()).unwrap();
-        }
-        running.recv_timeout(Duration::from_secs(10)).unwrap();
-    }
-
-    #[test]
-    fn error_names_the_threads_that_are_held_by_waits() {
-        let pool = pool(2, 0).with_held_hint("use await");
-        let (release, gate) = mpsc::channel::<()>();
-        let gate = Arc::new(Mutex::new(gate));
-        let (started, running) = mpsc::channel();
-        for is_wait in [false, true] {
-            let (gate, started) = (gate.clone(), started.clone());
-            pool.submit(move |_permit| {
-                let _wait = is_wait.then(HoldingWait::begin);
-                started.send(()).unwrap();
-                gate.lock().recv().unwrap();
-            })
-            .unwrap();
-            if !is_wait {
-                running.recv_timeout(Duration::from_secs(10)).unwrap();
-                assert_eq!(pool.load().held, 0);
-            }
-        }
-        running.recv_timeout(Duration::from_secs(10)).unwrap();
-        assert_eq!(pool.load().held, 1);
-        let error = "the server is busy: 2 pieces of code run, 1 of which hold their thread while they wait in synchronous \
-                     code, and 0 wait for a thread; try again in a moment\nhint: use await";
-        assert_eq!(pool.submit(|_permit| ()).unwrap_err().to_string(), error);
-        release.send(()).unwrap();
-        release.send(()).unwrap();
-    }
-
-    #[test]
-    fn panicking_job_leaves_its_thread_alive() {
-        let pool = pool(1, 8);
-        pool.submit(|_permit| std::panic::resume_unwind(Box::new("on purpose"))).unwrap();
-        let (done, answer) = mpsc::channel();
-        pool.submit(move |_permit| done.send(()).unwrap()).unwrap();
-        answer.recv_timeout(Duration::from_secs(10)).unwrap();
-    }
-
-    #[test]
-    fn dropped_permit_admits_the_next_job() {
-        let pool = pool(1, 0);
-        let (left, seen) = mpsc::channel();
-        let (release, gate) = mpsc::channel::<()>();
-        pool.submit(move |permit| {
-            drop(permit);
-            left.send(()).unwrap();
-            gate.recv().unwrap();
-        })
-        .unwrap();
-        seen.recv_timeout(Duration::from_secs(10)).unwrap();
-        let (done, answer) = mpsc::channel();
-        pool.submit(move |_permit| done.send(()).unwrap()).unwrap();
-        assert!(pool.submit(|_permit| ()).is_err());
-        release.send(()).unwrap();
-        answer.recv_timeout(Duration::from_secs(10)).unwrap();
-    }
-}
+mod tests;

@@ -52,6 +52,8 @@ pub struct CellReport {
     pub more_files: usize,
     /// True if the cell created or deleted files.
     pub list_changed: bool,
+    /// The most bytes of memory that the session's interpreter has had, if the backend measures them.
+    pub memory: Option<u64>,
 }
 
 impl CellReport {
@@ -60,7 +62,15 @@ impl CellReport {
         let name = "KeyboardInterrupt".to_owned();
         let message = "the cell was interrupted before it began".to_owned();
         let status = CellStatus::Error(CellError { name, message, traceback: Vec::new() });
-        Self { status, outputs: Vec::new(), images: Vec::new(), files: Vec::new(), more_files: 0, list_changed: false }
+        Self {
+            status,
+            outputs: Vec::new(),
+            images: Vec::new(),
+            files: Vec::new(),
+            more_files: 0,
+            list_changed: false,
+            memory: None,
+        }
     }
 }
 

@@ -5,12 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use belljar_audit::{Details, Event};
 use parking_lot::Mutex;
 
 use crate::id::SessionId;
 use crate::parking::ParkedWork;
+use crate::pool::{GuestThreadPool, Permit};
 use crate::sessions::Owner;
 use crate::state::{SessionServices, SessionState};
+use crate::tenants::Tenant;
+use belljar_core::MeterScope;
 use belljar_core::kernel::{InterruptHandle, Kernel};
 
 /// An operation on a session, which runs on a guest thread.
@@ -41,6 +45,10 @@ pub(crate) struct Session {
     pub(crate) id: SessionId,
     /// The only client that may use the session, if it was created with authentication.
     pub(crate) owner: Option<Owner>,
+    /// The owner whose quotas the session counts for.
+    pub(crate) tenant: Tenant,
+    /// True if the session is that of a program, which no client sees.
+    pub(crate) is_program: bool,
     queue: Mutex<Queue>,
     state: Mutex<SessionState>,
     /// The time of the last use, in milliseconds since 1970.
@@ -123,6 +131,19 @@ impl Queue {
     }
 }
 
+/// The turn of a session on a thread of a pool.
+pub(crate) struct PoolTurn {
+    pub(crate) pool: Arc<GuestThreadPool>,
+    pub(crate) permit: Permit,
+}
+
+impl PoolTurn {
+    /// Returns whether the next job of the session is to wait for another turn.
+    fn is_over(&self) -> bool {
+        self.permit.is_control() || self.pool.has_waiting()
+    }
+}
+
 /// The result of [`Session::submit`].
 pub(crate) enum SubmitResult {
     /// The job is the first: the caller must have a guest thread call [`Session::work`].
@@ -136,19 +157,34 @@ pub(crate) enum SubmitResult {
 }
 
 impl Session {
-    pub(crate) fn new(id: SessionId, owner: Option<Owner>, stored: bool, now: Duration) -> Self {
-        Self::from_state(SessionState::new(id.clone(), owner.clone(), stored), id, owner, now)
+    pub(crate) fn new(id: SessionId, owner: Option<Owner>, tenant: Tenant, stored: bool, now: Duration) -> Self {
+        Self::from_state(SessionState::new(id.clone(), owner.clone(), stored), id, owner, tenant, now)
     }
 
     /// Creates a session with a running kernel.
-    pub(crate) fn with_kernel(id: SessionId, owner: Option<Owner>, kernel: Box<dyn Kernel>, now: Duration) -> Self {
-        Self::from_state(SessionState::with_kernel(id.clone(), owner.clone(), kernel), id, owner, now)
+    pub(crate) fn with_kernel(
+        id: SessionId,
+        owner: Option<Owner>,
+        tenant: Tenant,
+        kernel: Box<dyn Kernel>,
+        now: Duration,
+    ) -> Self {
+        Self::from_state(SessionState::with_kernel(id.clone(), owner.clone(), kernel), id, owner, tenant, now)
     }
 
-    fn from_state(state: SessionState, id: SessionId, owner: Option<Owner>, now: Duration) -> Self {
+    /// Makes the session that of a program.
+    #[must_use]
+    pub(crate) fn with_program(self, is_program: bool) -> Self {
+        Self { is_program, ..self }
+    }
+
+    fn from_state(mut state: SessionState, id: SessionId, owner: Option<Owner>, tenant: Tenant, now: Duration) -> Self {
+        state.set_tenant(tenant.clone());
         Self {
             id,
             owner,
+            tenant,
+            is_program: false,
             queue: Mutex::default(),
             state: Mutex::new(state),
             last_used: AtomicU64::new(milliseconds(now)),
@@ -160,10 +196,11 @@ impl Session {
         state: SessionState,
         id: SessionId,
         owner: Option<Owner>,
+        tenant: Tenant,
         now: Duration,
         handle: Arc<dyn InterruptHandle>,
     ) -> Self {
-        let session = Self::from_state(state, id, owner, now);
+        let session = Self::from_state(state, id, owner, tenant, now);
         let mut queue = session.queue.lock();
         (queue.busy, queue.submitted, queue.current, queue.running) = (true, 1, 1, Some(handle));
         drop(queue);
@@ -171,9 +208,15 @@ impl Session {
     }
 
     /// Puts the cell that waits on the disk, if it is saved and has waited for at least `idle`.
-    pub(crate) fn sleep_waiting(&self, idle: Duration) {
+    pub(crate) fn sleep_waiting(&self, services: &SessionServices, idle: Duration) {
         // A locked state belongs to a cell that goes on.
-        let asleep = self.state.try_lock().is_some_and(|mut state| state.sleep_waiting(idle));
+        let asleep = self.state.try_lock().is_some_and(|mut state| {
+            let asleep = state.sleep_waiting(idle);
+            if asleep {
+                state.record(services, Event::SessionSleep, Details::default);
+            }
+            asleep
+        });
         if asleep {
             tracing::debug!("a waiting cell is asleep");
         }
@@ -233,15 +276,17 @@ impl Session {
         drop(jobs);
     }
 
-    /// Runs the queued jobs until the queue is empty, or until a job waits.
-    pub(crate) fn work(self: &Arc<Self>) {
+    /// Runs the queued jobs until the queue is empty, until a job waits, or until others wait for the thread. Without
+    /// a turn, the thread is not one of a pool.
+    pub(crate) fn work(self: &Arc<Self>, turn: Option<PoolTurn>) {
         let next = self.queue.lock().pop();
-        self.work_from(next);
+        self.work_from(next, turn);
     }
 
-    /// Runs `next` and the queued jobs, until the queue is empty or a job waits.
-    fn work_from(self: &Arc<Self>, mut next: Option<Job>) {
+    /// Runs `next` and the queued jobs, as [`Session::work`] does.
+    fn work_from(self: &Arc<Self>, mut next: Option<Job>, mut turn: Option<PoolTurn>) {
         let _recovery = ResetOnPanic(self);
+        let _meter = MeterScope::enter(self.tenant.meter());
         while let Some(job) = next {
             let mut state = self.state.lock();
             let completion = match job(&mut state) {
@@ -260,20 +305,37 @@ impl Session {
             next = queue.pop();
             queue.busy = next.is_some();
             drop(queue);
+            if next.is_none() {
+                // A client that has its result may call again: it must find the thread's permit free.
+                turn = None;
+            }
             completion();
             // The caller has its result before the state is synced; only the next job waits for the disk, because it
             // needs the state.
             state.sync();
+            drop(state);
+            if next.is_some()
+                && let Some(PoolTurn { pool, permit }) = turn.take_if(|turn| turn.is_over())
+            {
+                // Other calls have their turn before the next call to this session.
+                let (session, again) = (self.clone(), pool.clone());
+                pool.submit_again(&self.tenant, move |permit| {
+                    session.work_from(next, Some(PoolTurn { pool: again, permit }));
+                });
+                drop(permit);
+                return;
+            }
         }
     }
 
     /// Has the current job go on when its wait is over.
     pub(crate) fn park(self: &Arc<Self>, JobWait { work, timer, next }: JobWait) {
         let (session, waiting) = (self.clone(), work.clone());
-        work.park(timer, move |_permit| {
+        work.park(timer, move |permit| {
+            let pool = waiting.pool().clone();
             // The work lives as long as its wait.
             drop(waiting);
-            session.work_from(Some(next));
+            session.work_from(Some(next), Some(PoolTurn { pool, permit }));
         });
     }
 
@@ -359,7 +421,8 @@ mod tests {
 
     /// Creates a session that has not been used.
     fn session() -> Arc<Session> {
-        Arc::new(Session::new(SessionId::random().unwrap(), None, false, Duration::ZERO))
+        let tenant = crate::tenants::Tenants::default().system().clone();
+        Arc::new(Session::new(SessionId::random().unwrap(), None, tenant, false, Duration::ZERO))
     }
 
     fn nothing() -> Job {
@@ -381,10 +444,10 @@ mod tests {
         let submit = |job: Job| session.submit(JobKind::Other(0), job, LIMITS);
         assert!(matches!(submit(Box::new(|_| panic!("on purpose"))), SubmitResult::First));
         assert!(matches!(submit(nothing()), SubmitResult::Waiting));
-        assert!(catch_unwind(AssertUnwindSafe(|| session.work())).is_err());
+        assert!(catch_unwind(AssertUnwindSafe(|| session.work(None))).is_err());
         assert!(session.is_idle());
         assert!(matches!(submit(nothing()), SubmitResult::First));
-        session.work();
+        session.work(None);
         assert!(session.close(nothing()));
     }
 
@@ -394,12 +457,12 @@ mod tests {
         let submit = |kind| session.submit(kind, nothing(), LIMITS);
         assert!(matches!(submit(JobKind::Cell(1000)), SubmitResult::First));
         assert!(matches!(submit(JobKind::Cell(1)), SubmitResult::Full(1)));
-        session.work();
+        session.work(None);
         for _ in 0..9 {
             assert!(!matches!(submit(JobKind::Cell(1)), SubmitResult::Full(_)));
         }
         assert!(matches!(submit(JobKind::Other(0)), SubmitResult::Full(9)));
-        session.work();
+        session.work(None);
         assert!(matches!(submit(JobKind::Other(0)), SubmitResult::First));
     }
 
@@ -419,15 +482,15 @@ mod tests {
         assert!(!session.interrupt(), "no cell");
         cell(false);
         assert!(session.interrupt());
-        session.work();
+        session.work(None);
         cell(true);
-        session.work();
+        session.work(None);
         assert!(!session.interrupt(), "all cells have ended");
         cell(false);
         assert!(session.interrupt());
         session.submit(JobKind::Other(0), nothing(), LIMITS);
-        session.work();
+        session.work(None);
         cell(true);
-        session.work();
+        session.work(None);
     }
 }

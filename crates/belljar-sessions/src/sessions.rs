@@ -4,23 +4,27 @@
 //! | --- | --- |
 //! | `table` | which sessions exist: lookup, the limit on their number, expiry |
 //! | `cell_call` | the call of a cell, in steps |
+//! | `clustered` | sessions of a cluster: where they are, and how they move |
 //! | `durable` | cells as runs, which can wait on the disk |
 //! | `queueing` | the work of calls, in the queues of their sessions |
 //! | `results` | the number of results that wait for their clients |
 //! | `idle` | expiry and hibernation of idle sessions |
 //! | `edits` | files that are written and edited by their paths |
+//! | `operator` | the view of operators on all sessions, and their operations |
 
 mod cell_call;
+mod clustered;
 mod durable;
 mod edits;
 mod held_run;
 mod idle;
+mod operator;
 mod queueing;
 mod results;
 mod table;
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -36,6 +40,9 @@ use crate::report::{AnswerOptions, CellReport};
 use crate::session::{JobKind, JobStep, Session};
 use crate::state::{SessionServices, SessionState};
 use crate::store::Store;
+use crate::tenants::{Tenant, TenantKey};
+use belljar_audit::{Details, Event, digest};
+use belljar_core::Activity;
 use belljar_core::files::FileInfo;
 use belljar_core::kernel::{Backend, CellObserver, CellRequest};
 use belljar_core::{CallCancellation, Limits};
@@ -98,6 +105,10 @@ pub struct Sessions {
     shared: Arc<Shared>,
     /// The authenticated client, if authentication is enabled.
     owner: Option<Owner>,
+    /// The owner whose quotas calls count for.
+    tenant: Tenant,
+    /// True if an operator uses the sessions in place of that client.
+    by_operator: bool,
 }
 
 /// The identifier of an authenticated client.
@@ -130,16 +141,63 @@ impl Sessions {
         {
             tracing::warn!(%error, "failed to delete images that no session needs");
         }
-        let table = store.as_ref().map(|store| HibernatedSession::all_in(store, clock.now())).unwrap_or_default();
-        let services = SessionServices { backend, store, folders: folders.map(Arc::new), answers: options.answers };
-        let shared = Shared { options, clock, pool, services, table: Mutex::new(table), runs: Arc::default() };
-        Self { shared: Arc::new(shared), owner: None }
+        let table = store
+            .as_ref()
+            .map(|store| HibernatedSession::all_in(store, pool.tenants(), clock.now()))
+            .unwrap_or_default();
+        let (answers, activity) = (options.answers, Arc::default());
+        let services =
+            SessionServices { backend, store: store.map(Arc::new), folders: folders.map(Arc::new), answers, activity };
+        let shared = Shared {
+            options,
+            clock,
+            pool,
+            services,
+            table: Mutex::new(table),
+            runs: Arc::default(),
+            adopted: Mutex::default(),
+            history: OnceLock::new(),
+        };
+        let tenant = shared.pool.tenants().find(TenantKey::Local);
+        let shared = Arc::new(shared);
+        let counted = Arc::downgrade(&shared);
+        shared.pool.tenants().set_session_counter(move |tenant| {
+            counted.upgrade().map_or(0, |shared| shared.count_of(&shared.table.lock(), tenant))
+        });
+        Self { shared, owner: None, tenant, by_operator: false }
+    }
+
+    /// Sets the audit log and the traces. Only the first call has an effect.
+    pub fn set_activity(&self, activity: Activity) {
+        let _ = self.shared.services.activity.set(activity);
+    }
+
+    /// Records an event of a session of this client.
+    fn record(&self, event: Event, id: &SessionId, details: impl FnOnce() -> Details) {
+        if let Some(activity) = self.shared.services.activity.get() {
+            activity.record_session(event, id.as_str(), self.owner.as_deref(), details);
+        }
     }
 
     /// Returns the same sessions as the authenticated client `owner` sees them.
     #[must_use]
     pub fn for_owner(&self, owner: Option<Owner>) -> Self {
-        Self { shared: self.shared.clone(), owner }
+        let tenant = match &owner {
+            Some(owner) => self.shared.pool.tenants().find(TenantKey::Owner(owner)),
+            None => self.tenant.clone(),
+        };
+        Self { shared: self.shared.clone(), owner, tenant, by_operator: false }
+    }
+
+    /// Returns the same sessions for calls that count for the quotas of `tenant`.
+    #[must_use]
+    pub fn for_tenant(&self, tenant: Tenant) -> Self {
+        Self { tenant, ..self.clone() }
+    }
+
+    /// Returns the authenticated client whose sessions these are.
+    pub fn owner(&self) -> Option<&str> {
+        self.owner.as_deref()
     }
 
     /// Returns the limits and timeouts of sessions.
@@ -192,8 +250,10 @@ impl Sessions {
     /// When the maximum number of sessions is open.
     pub fn create(&self) -> Result<SessionId, SessionError> {
         let id = new_id()?;
-        let session = Session::new(id.clone(), self.owner.clone(), false, self.shared.clock.now());
+        let (owner, tenant) = (self.owner.clone(), self.tenant.clone());
+        let session = Session::new(id.clone(), owner, tenant, false, self.shared.clock.now());
         self.shared.add(Arc::new(session))?;
+        self.record(Event::SessionCreate, &id, Details::default);
         Ok(id)
     }
 
@@ -223,12 +283,22 @@ impl Sessions {
         let cancellation = CallCancellation::default();
         let guard = cancellation.interrupt_on_drop(CANCEL_GRACE);
         let kind = JobKind::Cell(cell.code.len());
-        let work = ParkedWork::new(self.shared.pool.clone());
-        let call = CellCall { shared: self.shared.clone(), cancellation, work, run: None };
-        let work = move |state: &mut SessionState, session: &Session| call.begin(state, session, cell, observer, None);
-        let queued = self.open(id).and_then(|session| self.queue_call(session, kind, Box::new(work)));
+        let work = ParkedWork::new(self.shared.pool.clone(), self.tenant.clone());
+        let arrival = SystemTime::now();
+        let queued = self.open(id).and_then(|session| {
+            let record = self.record_cell(&session, &cell.code);
+            let call = CellCall { shared: self.shared.clone(), cancellation, work, run: None, arrival, record };
+            let work =
+                move |state: &mut SessionState, session: &Session| call.begin(state, session, cell, observer, None);
+            self.queue_code(session, kind, Box::new(work))
+        });
+        let timeout = self.shared.pool.tenants().queue_timeout();
         async move {
-            let report = result(queued).await;
+            let (ticket, queued) = queued?;
+            let report = tokio::select! {
+                report = result(Ok(queued)) => report,
+                refusal = ticket.expired(timeout) => Err(refusal.into()),
+            };
             drop(guard);
             report
         }
@@ -261,7 +331,10 @@ impl Sessions {
         name: String,
         bytes: Vec<u8>,
     ) -> impl Future<Output = Result<FileInfo, SessionError>> + Send + use<> {
-        result(self.on(id, bytes.len(), move |state, services, now| state.upload(services, &name, &bytes, now)))
+        let queued = self.tenant.check_storage().map_err(SessionError::from).and_then(|()| {
+            self.on(id, bytes.len(), move |state, services, now| state.upload(services, &name, &bytes, now))
+        });
+        result(queued)
     }
 
     /// Interrupts the running cell, or the cell that is about to run; the variables stay. Returns `false` if there is
@@ -270,7 +343,9 @@ impl Sessions {
     /// # Errors
     /// When the session does not exist.
     pub fn interrupt(&self, id: &SessionId) -> Result<bool, SessionError> {
-        Ok(self.open(id)?.interrupt())
+        let is_interrupted = self.open(id)?.interrupt();
+        self.record(Event::SessionInterrupt, id, Details::default);
+        Ok(is_interrupted)
     }
 
     /// Interrupts the running cell and replaces the session's interpreter by a new one. The files stay.
@@ -280,6 +355,7 @@ impl Sessions {
     pub fn restart(&self, id: &SessionId) -> impl Future<Output = Result<(), SessionError>> + Send + use<> {
         let queued = self.open(id).and_then(|session| {
             session.interrupt();
+            self.record(Event::SessionRestart, id, Details::default);
             self.on(id, 0, |state, services, now| state.restart(services, now))
         });
         result(queued)
@@ -290,8 +366,9 @@ impl Sessions {
     /// # Errors
     /// When the session does not exist, or the maximum number of sessions is open.
     pub fn fork(&self, id: &SessionId) -> impl Future<Output = Result<SessionId, SessionError>> + Send + use<> {
-        let sessions = self.clone();
+        let (sessions, origin) = (self.clone(), id.clone());
         let queued = self.open(id).and_then(|session| {
+            self.shared.check_quota(&self.tenant)?;
             let (owner, new) = (session.owner.clone(), new_id()?);
             let id_of_fork = new.clone();
             Ok((self.on(id, 0, move |state, services, _| state.fork(services, &id_of_fork))?, owner, new))
@@ -302,7 +379,8 @@ impl Sessions {
             let forked = async {
                 let kernel = result(Ok(kernel)).await?;
                 let now = sessions.shared.clock.now();
-                sessions.shared.add(Arc::new(Session::with_kernel(id.clone(), owner.clone(), kernel, now)))
+                let tenant = sessions.tenant.clone();
+                sessions.shared.add(Arc::new(Session::with_kernel(id.clone(), owner.clone(), tenant, kernel, now)))
             };
             if let Err(error) = forked.await {
                 if let Some(folders) = &services.folders {
@@ -310,11 +388,17 @@ impl Sessions {
                 }
                 return Err(error);
             }
-            if services.store.as_ref().is_some_and(Store::is_persistent) {
+            sessions.record_fork(&origin, &id);
+            if services.store.as_deref().is_some_and(Store::is_persistent) {
                 result(sessions.on(&id, 0, |state, services, now| state.persist_initial(services, now))).await?;
             }
             Ok(id)
         }
+    }
+
+    pub(crate) fn record_fork(&self, origin: &SessionId, new: &SessionId) {
+        let target = || Details { target: Some(digest(new.as_str())), ..Details::default() };
+        self.record(Event::SessionFork, origin, target);
     }
 
     /// Ends a session after the calls that are queued, and deletes its files, except for those in a folder of the host.
@@ -323,6 +407,14 @@ impl Sessions {
     /// # Errors
     /// When the session does not exist, or its files cannot be deleted.
     pub fn clear(&self, id: &SessionId) -> impl Future<Output = Result<(), SessionError>> + Send + use<> {
+        if self.open(id).is_ok() {
+            self.record(Event::SessionEnd, id, || Details { outcome: Some("cleared".into()), ..Details::default() });
+        }
+        self.end(id)
+    }
+
+    /// Ends a session as [`Sessions::clear`] does, without a record.
+    fn end(&self, id: &SessionId) -> impl Future<Output = Result<(), SessionError>> + Send + use<> {
         let queued = self.open(id).map(|session| {
             self.shared.table.lock().insert(id.clone(), SessionEntry::Ending);
             let ending = EndingSession { shared: self.shared.clone(), id: id.clone() };

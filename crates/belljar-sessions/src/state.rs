@@ -11,12 +11,17 @@ pub(crate) mod files;
 mod persistence;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use belljar_audit::{Details, Event};
+use belljar_core::activity::trace::SpanName;
+use belljar_core::activity::{Activity, CodeActivity, CodeKind, CodeOutcome, CpuClock};
 use belljar_core::files::{FileError, FileInfo};
-use belljar_core::kernel::{Backend, CellError, CellObserver, CellRequest, InterruptHandle, Kernel, KernelError};
-use belljar_core::{CellResult, CellStatus, CellStep, Output, Progress, Wait};
+use belljar_core::kernel::{
+    Backend, CellError, CellObserver, CellRequest, InterruptHandle, Kernel, KernelError, ShellRequest,
+};
+use belljar_core::{CellResult, CellStatus, CellStep, ExitReason, Output, Progress, Wait};
 
 use crate::bases::PendingBase;
 use crate::error::SessionError;
@@ -27,6 +32,7 @@ use crate::outputs::truncate;
 use crate::report::{AnswerOptions, CellReport, FileChange, save_images};
 use crate::sessions::Owner;
 use crate::store::{Lease, PendingSync, Store, StoreError};
+use crate::tenants::Tenant;
 use crate::traceback;
 use durable::{CellWaits, DurableCell};
 
@@ -36,10 +42,24 @@ const MAX_REPORTED_FILES: usize = 200;
 /// The services that all sessions share.
 pub(crate) struct SessionServices {
     pub(crate) backend: Arc<dyn Backend>,
-    pub(crate) store: Option<Store>,
+    pub(crate) store: Option<Arc<Store>>,
     /// The directory of the host that has the sessions' files, if they do not end with their sessions.
     pub(crate) folders: Option<Arc<SessionFolders>>,
     pub(crate) answers: AnswerOptions,
+    /// The audit log and the traces.
+    pub(crate) activity: Arc<OnceLock<Activity>>,
+}
+
+impl SessionServices {
+    /// Returns the audit log and the traces.
+    pub(crate) fn activity(&self) -> Activity {
+        self.activity.get().cloned().unwrap_or_default()
+    }
+
+    /// Returns whose processor time is that of code.
+    pub(crate) fn cpu_clock(&self) -> CpuClock {
+        if self.backend.runs_on_caller() { CpuClock::Thread } else { CpuClock::None }
+    }
 }
 
 /// The state of a session's kernel.
@@ -87,7 +107,7 @@ pub(crate) struct SessionState {
     /// The files after the last cell: size and modification time by path.
     files: FileIndex,
     pub(crate) lease: Option<Lease>,
-    /// The last write to the store, until it is synced to the disk.
+    /// The last write to the store, until it is synced to the disk, or stored in the cluster.
     pending_sync: Option<PendingSync>,
     /// The base of the last snapshot, until the store has kept it.
     pending_base: Option<PendingBase>,
@@ -95,11 +115,16 @@ pub(crate) struct SessionState {
     running: Option<RunningCell>,
     /// True if the store has the kernel's state as it is, or has nothing and no code has run.
     matches_store: bool,
+    /// True if the session came from the store, or was stored in the cluster.
+    was_stored: bool,
+    /// The owner whose quotas the session counts for.
+    tenant: Option<Tenant>,
 }
 
 /// A cell that has begun.
 struct RunningCell {
     code: String,
+    activity: CodeActivity,
     /// The files before the cell, if they may differ from those after the last one.
     before: Option<FileIndex>,
     /// Set if the cell can wait on the disk.
@@ -133,6 +158,8 @@ impl SessionState {
             pending_base: None,
             running: None,
             matches_store: true,
+            was_stored: stored,
+            tenant: None,
         }
     }
 
@@ -149,7 +176,14 @@ impl SessionState {
             pending_base: None,
             running: None,
             matches_store: false,
+            was_stored: false,
+            tenant: None,
         }
+    }
+
+    /// Sets the owner whose quotas the session counts for.
+    pub(crate) fn set_tenant(&mut self, tenant: Tenant) {
+        self.tenant = Some(tenant);
     }
 
     /// Returns the kernel. Starts or restores it first if it is not running.
@@ -164,13 +198,25 @@ impl SessionState {
         {
             self.lease = Some(store.lease(&self.id, !matches!(self.kernel, KernelState::Stored))?);
         }
+        // A cell that wakes has begun, and goes on.
+        if matches!(self.kernel, KernelState::NotStarted | KernelState::Stored)
+            && let Some(tenant) = &self.tenant
+        {
+            tenant.check_memory()?;
+        }
         match &self.kernel {
             KernelState::Asleep => self.wake(services)?,
             KernelState::NotStarted => {
                 let folder = self.folder(services)?.map(|opened| opened.folder);
                 self.kernel = KernelState::Running(services.backend.start(folder.as_ref(), progress)?);
             }
-            KernelState::Stored => self.restore(services, progress)?,
+            KernelState::Stored => self.restore(services, progress).inspect_err(|error| {
+                let cluster = services.store.as_deref().and_then(Store::cluster);
+                if let (SessionError::Store(StoreError::Missing), Some(cluster)) = (error, cluster) {
+                    // The next call brings it from the cluster's store again.
+                    cluster.forget(&self.id);
+                }
+            })?,
             KernelState::Running(_) | KernelState::Unrestorable { .. } => {}
         }
         match &mut self.kernel {
@@ -183,13 +229,14 @@ impl SessionState {
     fn restore(&mut self, services: &SessionServices, progress: &dyn Progress) -> Result<(), SessionError> {
         let store = services.store.as_ref().ok_or(StoreError::Missing)?;
         let stored = store.read(&self.id)?;
-        let base = store.bases().zip(stored.snapshot.base.as_deref()).and_then(|(bases, name)| bases.find(name));
+        let base = || store.find_base(stored.snapshot.base.as_deref());
+        self.record(services, Event::SessionWake, Details::default);
         let opened = self.folder(services)?;
         let folder = opened.as_ref().map(|opened| &opened.folder);
         // The session was saved by a server without folders: its files are in the snapshot.
         let is_new = opened.as_ref().is_some_and(|opened| opened.is_new);
         let snapshot_files = || services.backend.snapshot_files(&stored.snapshot);
-        self.kernel = match services.backend.restore(&stored.snapshot, base.as_deref(), folder, progress) {
+        self.kernel = match services.backend.restore(&stored.snapshot, &base, folder, progress) {
             Ok(mut kernel) => {
                 if is_new {
                     write_files(&mut *kernel, snapshot_files())?;
@@ -215,6 +262,13 @@ impl SessionState {
         Ok(())
     }
 
+    /// Records an event of this session.
+    pub(crate) fn record(&self, services: &SessionServices, event: Event, details: impl FnOnce() -> Details) {
+        if let Some(activity) = services.activity.get() {
+            activity.record_session(event, self.id.as_str(), self.owner.as_deref(), details);
+        }
+    }
+
     /// Opens the session's folder, if sessions have folders.
     fn folder(&self, services: &SessionServices) -> Result<Option<OpenedFolder>, SessionError> {
         let folders = services.folders.as_ref();
@@ -232,7 +286,17 @@ impl SessionState {
         begin_running: impl FnOnce(Arc<dyn InterruptHandle>) -> CellStart,
         CellWaits { waker, durable }: CellWaits,
     ) -> Result<CellProgress, SessionError> {
-        self.ensure_running(services, &*observer)?;
+        let CellRequest { scope, .. } = &cell;
+        scope.set_session(self.id.as_str());
+        let is_program = durable.as_ref().is_some_and(|durable| durable.run.info.is_program);
+        let kind = if is_program { CodeKind::Run } else { CodeKind::Cell };
+        let activity = CodeActivity::begin(scope, kind, &cell.code, services.cpu_clock());
+        let observer = activity.observe(observer);
+        activity.enter(SpanName::Restore);
+        if let Err(error) = self.ensure_running(services, &*observer) {
+            activity.end(CodeOutcome::failed(&error));
+            return Err(error);
+        }
         let KernelState::Running(kernel) = &mut self.kernel else { return Err(SessionError::Gone) };
         match begin_running(kernel.interrupt_handle()) {
             CellStart::Started => {}
@@ -247,8 +311,9 @@ impl SessionState {
         if let Some(durable) = durable.as_ref().filter(|_| matches_store && before.is_none() && is_resumable) {
             durable.record_new(&mut **kernel, &self.files);
         }
-        let step = kernel.begin(&cell, observer, waker);
-        self.after_step(services, RunningCell { code: cell.code, before, durable }, step, now)
+        activity.enter(SpanName::Run);
+        let step = activity.measure(|| kernel.begin(&cell, observer, waker));
+        self.after_step(services, RunningCell { code: cell.code, activity, before, durable }, step, now)
     }
 
     /// Continues the cell that waits, until it ends or waits again.
@@ -256,7 +321,7 @@ impl SessionState {
         self.prepare_resume(services)?;
         let running = self.running.take().ok_or(SessionError::Gone)?;
         let KernelState::Running(kernel) = &mut self.kernel else { return Err(SessionError::Gone) };
-        let step = kernel.resume();
+        let step = running.activity.measure(|| kernel.resume());
         self.after_step(services, running, step, now)
     }
 
@@ -272,30 +337,48 @@ impl SessionState {
                 self.running = Some(running);
                 Ok(CellProgress::Waiting(wait))
             }
+            CellStep::Completed(result) if self.loses_to_cancellation(services, &result.status) => {
+                running.activity.end(&result.status);
+                if let (Some(_), Some(store)) = (running.durable, &services.store) {
+                    store.remove_waiting(&self.id)?;
+                }
+                self.discard_kernel(services);
+                Err(KernelError::Cancelled.into())
+            }
             CellStep::Completed(result) => self.complete(services, running, result, now).map(Into::into),
             CellStep::Suspended => self.after_suspension(running).map(CellProgress::Waiting),
             CellStep::Failed(error) => {
+                running.activity.end(CodeOutcome::failed(&error));
                 self.discard_kernel(services);
                 Err(error.into())
             }
         }
     }
 
+    /// Returns whether a cell has ended its interpreter because its call was cancelled, while the state from before it
+    /// is stored. The session goes on from that: what was answered before is not lost.
+    fn loses_to_cancellation(&self, services: &SessionServices, status: &CellStatus) -> bool {
+        let store = services.store.as_deref().filter(|store| store.is_persistent());
+        matches!(status, CellStatus::KernelDied(ExitReason::Cancelled))
+            && store.is_some_and(|store| store.header(&self.id).is_ok())
+    }
+
     /// Reports and stores a cell that has ended.
     fn complete(
         &mut self,
         services: &SessionServices,
-        RunningCell { code, before, durable }: RunningCell,
+        RunningCell { code, activity, before, durable }: RunningCell,
         result: CellResult,
         now: Duration,
     ) -> Result<CellReport, SessionError> {
+        activity.end(&result.status);
         let KernelState::Running(kernel) = &mut self.kernel else { return Err(SessionError::Gone) };
         if matches!(result.status, CellStatus::KernelDied(_)) {
             kernel.restart()?;
         }
         let limits = *services.backend.limits();
         let is_program = durable.as_ref().is_some_and(|durable| durable.run.info.is_program);
-        let is_recorded = !is_program && services.store.as_ref().is_some_and(Store::is_persistent);
+        let is_recorded = !is_program && services.store.as_deref().is_some_and(Store::is_persistent);
         let record = is_recorded.then(|| notebook::code_cell(&code, &result, &limits));
         let mut answers = services.answers;
         if is_program {
@@ -309,6 +392,10 @@ impl SessionState {
         }
         if let (Some(record), Some(store)) = (record, &services.store) {
             store.append_cell(&self.id, &record)?;
+        }
+        // A program ends now, and with it what was stored of it.
+        if !is_program {
+            self.commit(services)?;
         }
         Ok(report)
     }
@@ -346,7 +433,8 @@ impl SessionState {
         files.sort_by(|one, other| one.file.path.cmp(&other.file.path));
         let more_files = files.len().saturating_sub(MAX_REPORTED_FILES);
         files.truncate(MAX_REPORTED_FILES);
-        Ok(CellReport { status, outputs, images, files, more_files, list_changed })
+        let memory = kernel.memory();
+        Ok(CellReport { status, outputs, images, files, more_files, list_changed, memory })
     }
 
     /// Replaces the interpreter by a new one. The files stay.
@@ -369,7 +457,18 @@ impl SessionState {
             }
             Err(error) => return Err(error),
         }
-        self.persist(services, now)
+        self.persist(services, now)?;
+        self.commit(services)
+    }
+
+    /// Sends the shell a request that is not a cell.
+    pub(crate) fn shell_request(
+        &mut self,
+        services: &SessionServices,
+        request: &ShellRequest,
+    ) -> Result<serde_json::Value, SessionError> {
+        let kernel = self.ensure_running(services, &belljar_core::NoProgress)?;
+        Ok(kernel.shell_request(request)?)
     }
 
     /// Starts another kernel with the same variables and files, for the session `new`.
@@ -389,7 +488,8 @@ impl SessionState {
     /// Writes the first snapshot of a session whose kernel was forked, and has not run a cell since.
     pub(crate) fn persist_initial(&mut self, services: &SessionServices, now: Duration) -> Result<(), SessionError> {
         self.ensure_running(services, &belljar_core::NoProgress)?;
-        self.persist(services, now)
+        self.persist(services, now)?;
+        self.commit(services)
     }
 }
 

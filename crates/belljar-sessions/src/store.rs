@@ -29,26 +29,29 @@ use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::bases::Bases;
+use crate::bases::{Bases, PendingBase};
+use crate::cluster::{Cluster, Durability};
 use crate::id::SessionId;
-use belljar_core::kernel::KernelSnapshot;
+use belljar_core::kernel::{Backend, KernelSnapshot};
+use belljar_store::CommitError;
 use private_directory::{DirectoryError, PrivateDirectory};
 
 use waiting::Signer;
+pub(crate) use waiting::{RESUMED, SENT, START, WAITING};
 
 pub(crate) use start::StartFile;
 pub use state_file::{SnapshotHeader, StoredSession};
 pub(crate) use waiting::RunJournal;
 pub use waiting::{ListedRun, RunCommand, StoredRun};
 
-const STATE: &str = "state";
+pub(crate) const STATE: &str = "state";
 const NEW_STATE: &str = "state.new";
 const OLD_STATE: &str = "state.old";
 const LEASE: &str = "lease";
-const CELLS: &str = "cells.jsonl";
+pub(crate) const CELLS: &str = "cells.jsonl";
 /// The size of a session's cell file, in bytes, from which on no more cells are appended.
 const MAX_CELLS: u64 = 64 << 20;
 /// The size of a cell file, in bytes, from which on it is not read. The last cell may have exceeded [`MAX_CELLS`].
@@ -85,9 +88,27 @@ pub enum StoreError {
         /// The cause.
         error: io::Error,
     },
+    /// The state is not in the store of the cluster, or it is unknown whether it is.
+    #[error("{0}; {hint}", hint = .0.hint())]
+    Commit(#[from] CommitError),
+    /// The store of the cluster cannot be used.
+    #[error("{0}; {hint}", hint = .0.hint())]
+    Remote(#[from] belljar_store::StoreError),
+    /// The server is ending.
+    #[error("the server is ending; try again later")]
+    Ending,
 }
 
 impl StoreError {
+    /// Returns whether this process has lost a session: its state is not the newest any more.
+    pub(crate) fn has_lost_session(&self) -> bool {
+        match self {
+            Self::Commit(error) => !matches!(error, CommitError::NotStored(_)),
+            Self::Missing => true,
+            _ => false,
+        }
+    }
+
     /// Returns a function that converts the error of a file operation.
     pub(crate) fn io<E: Into<DirectoryError>>(operation: &'static str) -> impl Fn(E) -> Self + Copy {
         move |error| match error.into() {
@@ -115,6 +136,8 @@ pub struct Store {
     bases: Bases,
     /// The signer of runs, once the key was read.
     signer: OnceLock<Signer>,
+    /// The cluster whose store has the sessions. This directory belongs to this process alone then.
+    cluster: Option<Arc<Cluster>>,
 }
 
 /// A snapshot that was written, but may not have been synced to the disk.
@@ -164,7 +187,8 @@ impl Store {
         // The working directory may change.
         let path = std::path::absolute(path)?;
         let bases = Bases::new(&path);
-        Ok(Self { root, path, persistent: true, _temporary: None, bases, signer: OnceLock::new() })
+        let (signer, cluster) = (OnceLock::new(), None);
+        Ok(Self { root, path, persistent: true, _temporary: None, bases, signer, cluster })
     }
 
     /// Deletes all sessions if the store is temporary. A job that still runs then fails to write its snapshot.
@@ -184,7 +208,52 @@ impl Store {
         let directory = tempfile::Builder::new().prefix("belljar-sessions-").tempdir()?;
         let (root, path) = (PrivateDirectory::open_root(directory.path())?, directory.path().to_owned());
         let bases = Bases::new(&path);
-        Ok(Self { root, path, persistent: false, _temporary: Some(directory), bases, signer: OnceLock::new() })
+        let (signer, cluster) = (OnceLock::new(), None);
+        Ok(Self { root, path, persistent: false, _temporary: Some(directory), bases, signer, cluster })
+    }
+
+    /// Creates the store of a replica: a temporary directory, since the store of the cluster has the sessions.
+    ///
+    /// # Errors
+    /// When the directory cannot be created.
+    pub fn in_cluster(cluster: Arc<Cluster>) -> io::Result<Self> {
+        let signer = Signer::new(cluster.key()).into();
+        Ok(Self { persistent: true, signer, cluster: Some(cluster), ..Self::temporary()? })
+    }
+
+    /// Returns the cluster whose store has the sessions.
+    pub fn cluster(&self) -> Option<&Arc<Cluster>> {
+        self.cluster.as_ref()
+    }
+
+    /// Has the store of the cluster have a session as it is now, if there is a cluster, and calls are not answered
+    /// before.
+    ///
+    /// # Errors
+    /// When it is not certain that the state is stored: [`StoreError::has_lost_session`].
+    pub(crate) fn commit(&self, id: &SessionId) -> Result<(), StoreError> {
+        match &self.cluster {
+            Some(cluster) if cluster.durability() == Durability::Store => cluster.commit(self, id),
+            _ => Ok(()),
+        }
+    }
+
+    /// Has the store of the cluster have a session whose cell waits as a run, and where the run is.
+    ///
+    /// # Errors
+    /// As [`Store::commit`].
+    pub(crate) fn commit_run(&self, id: &SessionId, owner: Option<&str>, run: &StoredRun) -> Result<(), StoreError> {
+        match &self.cluster {
+            Some(cluster) => cluster.commit_run(self, id, owner, run),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes a file of a session that the store of the cluster has.
+    pub(crate) fn write_part(&self, id: &SessionId, name: &'static str, bytes: &[u8]) -> Result<(), StoreError> {
+        let directory = self.root.subdirectory(id.as_str(), true).map_err(StoreError::io("write"))?;
+        let write = || Ok(directory.create(name)?.write_all(bytes)?);
+        write().map_err(StoreError::io::<DirectoryError>("write"))
     }
 
     /// Returns whether the sessions survive the process.
@@ -195,6 +264,17 @@ impl Store {
     /// Returns the bases of the stored snapshots. A temporary store has none: its process does not lose them.
     pub(crate) fn bases(&self) -> Option<Bases> {
         self.persistent.then(|| self.bases.clone())
+    }
+
+    /// Finds the directory of a base, also in the store of the cluster. Blocks while it is read from there.
+    pub(crate) fn find_base(&self, name: Option<&str>) -> Option<PathBuf> {
+        self.bases()?.find_or_fetch(name?, self.cluster.as_deref())
+    }
+
+    /// Returns the base of a new snapshot of `backend`, which is to be kept.
+    pub(crate) fn pending_base(&self, backend: &Arc<dyn Backend>, name: Option<String>) -> Option<PendingBase> {
+        let (bases, backend, cluster) = (self.bases()?, backend.clone(), self.cluster.clone());
+        Some(PendingBase { bases, backend, name: name?, cluster })
     }
 
     /// Deletes the bases that no stored session needs.
@@ -303,6 +383,11 @@ impl Store {
         })
     }
 
+    /// Returns what is known of a session whose first cell waits.
+    pub(crate) fn waiting_header(&self, id: &SessionId) -> Option<SnapshotHeader> {
+        state_file::read_header(self.directory(id).ok()?.open(WAITING).ok()?, id).ok()
+    }
+
     /// Returns the IDs of the stored sessions, sorted, including those whose state cannot be read.
     ///
     /// # Errors
@@ -323,6 +408,14 @@ impl Store {
         }
         used.extend(self.waiting_bases().map_err(StoreError::io("read"))?);
         Ok(used)
+    }
+
+    /// Returns the size of the files of a session, in bytes; zero if it has none.
+    pub(crate) fn size_of(&self, id: &SessionId) -> u64 {
+        let Ok(entries) = fs::read_dir(self.path.join(id.as_str())) else { return 0 };
+        // Links are not followed, and count as themselves.
+        let size = |entry: io::Result<fs::DirEntry>| entry.ok()?.metadata().ok().map(|metadata| metadata.len());
+        entries.filter_map(size).sum()
     }
 
     /// Deletes the directory of a session, if it exists.
@@ -397,7 +490,7 @@ impl Store {
         self.root.subdirectory(id.as_str(), true).and_then(write).map_err(StoreError::io("write"))
     }
 
-    fn directory(&self, id: &SessionId) -> Result<PrivateDirectory, StoreError> {
+    pub(crate) fn directory(&self, id: &SessionId) -> Result<PrivateDirectory, StoreError> {
         self.root.subdirectory(id.as_str(), false).map_err(StoreError::missing_or_io("read"))
     }
 }

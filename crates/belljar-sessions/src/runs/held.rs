@@ -8,6 +8,11 @@ use super::Run;
 const FIRST_INPUT: u64 = 1 << 48;
 
 impl Run {
+    /// Returns whether a question is one of `input()`.
+    pub fn is_input(call: u64) -> bool {
+        call >= FIRST_INPUT
+    }
+
     /// Returns the number of the next question of `input()`, which recorded code asks again with the same number.
     pub fn next_input(&self) -> u64 {
         FIRST_INPUT + self.inputs.fetch_add(1, Ordering::Relaxed)

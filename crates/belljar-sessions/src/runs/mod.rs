@@ -19,8 +19,8 @@ mod state;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use belljar_core::kernel::CellObserver;
@@ -30,6 +30,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::watch;
 
+use crate::history::CellRecord;
 use crate::id::SessionId;
 use crate::sessions::{Owner, milliseconds_now};
 use crate::store::RunJournal;
@@ -112,7 +113,7 @@ pub enum RunAnswer {
     Declined,
 }
 
-/// What a client of a run waits for.
+/// News for a client that waits for a run.
 #[derive(Debug, Clone)]
 pub enum RunNews {
     /// The run has a result.
@@ -160,6 +161,9 @@ pub trait RunResumer: Send + Sync {
     fn resume(&self, run: &Arc<Run>, calls: &Value, sent: &[(u64, bool)]) -> Result<ResumedCalls, String>;
 }
 
+/// Has the store of a cluster have the journal of a run.
+pub(crate) type CommitJournal = Box<dyn Fn() -> io::Result<()> + Send + Sync>;
+
 /// A run.
 pub struct Run {
     /// The facts that do not change.
@@ -170,10 +174,14 @@ pub struct Run {
     pub(crate) interrupt: Arc<RunInterrupt>,
     pub(crate) cancellation: CallCancellation,
     pub(crate) journal: Mutex<RunJournal>,
+    /// Has the store of the cluster have the journal; without a cluster it does nothing.
+    pub(crate) commit: OnceLock<CommitJournal>,
     /// The number of lines of input that the code has asked for.
     inputs: AtomicU64,
     progress: Mutex<RunProgress>,
     changed: watch::Sender<()>,
+    /// The record for operators, if cells are recorded.
+    record: OnceLock<Arc<CellRecord>>,
 }
 
 /// The part of a run that changes.
@@ -237,13 +245,44 @@ impl Run {
             interrupt: Arc::default(),
             cancellation: CallCancellation::default(),
             journal: Mutex::default(),
+            commit: OnceLock::new(),
             inputs: AtomicU64::new(0),
             progress: Mutex::new(progress),
             changed: watch::Sender::new(()),
+            record: OnceLock::new(),
         }
     }
 
-    /// Returns whether the run belongs to an authenticated client.
+    pub(crate) fn set_record(&self, record: &Arc<CellRecord>) {
+        let _ = self.record.set(record.clone());
+    }
+
+    /// Returns whether operators see what the run asks, and can answer.
+    pub fn has_operators(&self) -> bool {
+        self.record.get().is_some()
+    }
+
+    /// Returns the observer that also fills the record for operators, if there is one.
+    pub(crate) fn watched(&self, observer: Arc<dyn CellObserver>) -> Arc<dyn CellObserver> {
+        match self.record.get() {
+            Some(record) => record.observer(observer),
+            None => observer,
+        }
+    }
+
+    /// Tells operators that what the run asks has changed.
+    fn note_questions(&self) {
+        if let Some(record) = self.record.get() {
+            record.note_questions();
+        }
+    }
+
+    /// Returns the client that the run belongs to, if it belongs to one.
+    pub fn owner(&self) -> Option<&str> {
+        self.owner.as_deref()
+    }
+
+    /// Returns whether the run belongs to a client.
     pub fn has_owner(&self) -> bool {
         self.owner.is_some()
     }
@@ -340,6 +379,7 @@ impl Run {
         }
         if holds_thread {
             self.changed.send_replace(());
+            self.note_questions();
         } else {
             self.wake();
         }
@@ -389,6 +429,7 @@ impl Run {
             progress.updated = milliseconds_now();
         }
         self.changed.send_replace(());
+        self.note_questions();
         // A run that is asleep has no call that would continue it.
         self.wake();
         Ok(())
@@ -454,7 +495,13 @@ impl Run {
     pub fn before_sending(&self, call: u64, is_repeatable: bool, record: &dyn Fn()) -> io::Result<()> {
         let journal = self.journal.lock();
         record();
-        journal.append(call, is_repeatable)
+        let is_saved = journal.append(call, is_repeatable)?;
+        drop(journal);
+        match self.commit.get() {
+            // Another replica would send the call again.
+            Some(commit) if is_saved => commit(),
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn advance(&self, event: RunEvent) {
@@ -518,6 +565,7 @@ impl Run {
         drop(progress);
         if any {
             self.changed.send_replace(());
+            self.note_questions();
         }
     }
 

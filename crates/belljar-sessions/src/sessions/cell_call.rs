@@ -1,8 +1,9 @@
 //! The call of a cell: one step after the other, with waits between them in which it holds no thread.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
+use belljar_core::activity::trace::SpanName;
 use belljar_core::kernel::{CellObserver, CellRequest, InterruptHandle};
 use belljar_core::{CallCancellation, Wait, WakingInterruptHandle};
 
@@ -10,6 +11,7 @@ use super::held_run::HeldRun;
 use super::queueing::{Work, WorkStep};
 use super::table::Shared;
 use crate::error::SessionError;
+use crate::history::CellGuard;
 use crate::parking::ParkedWork;
 use crate::report::CellReport;
 use crate::runs::{Run, RunCalls, RunEvent};
@@ -28,6 +30,10 @@ pub(super) struct CellCall {
     pub(super) work: Arc<ParkedWork>,
     /// The run, if the cell can wait on the disk.
     pub(super) run: Option<Arc<Run>>,
+    /// The time at which the call was queued.
+    pub(super) arrival: SystemTime,
+    /// The record for operators, if cells are recorded.
+    pub(super) record: Option<CellGuard>,
 }
 
 impl CellCall {
@@ -40,6 +46,7 @@ impl CellCall {
         observer: Arc<dyn CellObserver>,
         calls: Option<Arc<dyn RunCalls>>,
     ) -> WorkStep<CellReport> {
+        cell.scope.add_span(SpanName::Queue, "", self.arrival, Vec::new);
         let begin_running = |inner: Arc<dyn InterruptHandle>| {
             let interrupt = self.interrupt_handle(inner);
             if !self.cancellation.begin_running(interrupt.clone()) {
@@ -49,6 +56,13 @@ impl CellCall {
             } else {
                 CellStart::Interrupted
             }
+        };
+        let observer = match &self.record {
+            Some(CellGuard(record)) => {
+                record.begin();
+                record.observer(observer)
+            }
+            None => observer,
         };
         if let Some(run) = &self.run {
             run.set_waker(self.work.waker());
@@ -154,6 +168,9 @@ impl CellCall {
                 Err(error)
             }
         };
+        if let Some(CellGuard(record)) = &self.record {
+            record.complete(&result);
+        }
         session.end_running();
         self.cancellation.finish();
         session.touch(self.shared.clock.now());

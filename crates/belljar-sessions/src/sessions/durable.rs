@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use belljar_audit::{Details, Event, digest};
 use belljar_core::Wait;
 use belljar_core::kernel::{CellObserver, CellRequest, OneShotRequest};
 use serde::{Deserialize, Serialize};
@@ -15,14 +16,16 @@ use super::queueing::{job, result};
 use super::table::SessionEntry;
 use super::{Sessions, new_id};
 use crate::error::SessionError;
+use crate::history::CellGuard;
 use crate::id::SessionId;
 use crate::parking::ParkedWork;
 use crate::report::CellReport;
-use crate::runs::{Run, RunCalls, RunId, RunInfo, RunResumer, RunState};
+use crate::runs::{Run, RunAnswer, RunCalls, RunId, RunInfo, RunResumer, RunState};
 use crate::session::{JobKind, JobWait, Session};
 use crate::state::SessionState;
 use crate::state::durable::DurableCell;
-use crate::store::{ListedRun, RunCommand, Store};
+use crate::store::{ListedRun, RunCommand, Store, StoreError};
+use crate::tenants::{Tenant, TenantKey};
 
 /// A result, as its file has it.
 #[derive(Serialize, Deserialize)]
@@ -57,7 +60,16 @@ impl Sessions {
     }
 
     fn persistent_store(&self) -> Option<&Store> {
-        self.shared.services.store.as_ref().filter(|store| store.is_persistent())
+        self.shared.services.store.as_deref().filter(|store| store.is_persistent())
+    }
+
+    /// Returns a key for a purpose, which each process with the same data directory or store gets.
+    ///
+    /// # Errors
+    /// When there is no data directory, or its key cannot be read.
+    pub fn derive_key(&self, purpose: &str) -> Result<[u8; 32], StoreError> {
+        let store = self.persistent_store().ok_or(StoreError::Damaged("there is no data directory"))?;
+        store.derive_key(purpose)
     }
 
     /// Sets what continues the calls of runs. Only the first call has an effect.
@@ -88,8 +100,9 @@ impl Sessions {
         let code = program.code.clone();
         let Some(kernel) = self.shared.services.backend.program(program) else { return Ok(None) };
         let id = new_id()?;
-        let session = Session::with_kernel(id.clone(), self.owner.clone(), kernel, self.shared.clock.now());
-        self.shared.add(Arc::new(session))?;
+        let (owner, tenant) = (self.owner.clone(), self.tenant.clone());
+        let session = Session::with_kernel(id.clone(), owner, tenant, kernel, self.shared.clock.now());
+        self.shared.add(Arc::new(session.with_program(true)))?;
         self.create_run_of(&id, &code, arguments, true, true).map(Some)
     }
 
@@ -98,7 +111,7 @@ impl Sessions {
     /// # Errors
     /// When it has ended before, or its files cannot be deleted.
     pub fn end_program(&self, run: &Run) -> impl Future<Output = Result<(), SessionError>> + Send + use<> {
-        self.for_owner(run.owner.clone()).clear(&run.session)
+        self.for_owner(run.owner.clone()).end(&run.session)
     }
 
     fn create_run_of(
@@ -114,6 +127,7 @@ impl Sessions {
         let info = RunInfo { id, code, arguments, began, is_new_session, is_program };
         let owner = self.open(session)?.owner.clone();
         let run = Arc::new(Run::new(info, session.clone(), owner, RunState::Pending));
+        self.commit_journal_of(&run);
         self.shared.runs.insert(run.clone());
         Ok(run)
     }
@@ -130,18 +144,40 @@ impl Sessions {
         calls: Arc<dyn RunCalls>,
     ) -> impl Future<Output = Result<CellReport, SessionError>> + Send + use<> {
         let kind = JobKind::Cell(cell.code.len());
-        let call = self.cell_call(run);
-        let work =
-            move |state: &mut SessionState, session: &Session| call.begin(state, session, cell, observer, Some(calls));
-        result(self.open(&run.session).and_then(|session| self.queue_call(session, kind, Box::new(work))))
+        let queued = self.open(&run.session).and_then(|session| {
+            let record = self.record_cell(&session, &cell.code);
+            let call = self.cell_call(run, record);
+            let work = move |state: &mut SessionState, session: &Session| {
+                call.begin(state, session, cell, observer, Some(calls))
+            };
+            self.queue_code(session, kind, Box::new(work))
+        });
+        result(queued.map(|(ticket, queued)| {
+            // The run begins even if its client leaves, and may wait for as long as runs may.
+            ticket.detach();
+            queued
+        }))
     }
 
-    fn cell_call(&self, run: &Arc<Run>) -> CellCall {
+    fn cell_call(&self, run: &Arc<Run>, record: Option<CellGuard>) -> CellCall {
+        if let Some(CellGuard(record)) = &record {
+            record.set_run(run);
+            run.set_record(record);
+        }
         CellCall {
             shared: self.shared.clone(),
             cancellation: run.cancellation.clone(),
-            work: ParkedWork::new(self.shared.pool.clone()),
+            work: ParkedWork::new(self.shared.pool.clone(), self.tenant_of_run(run)),
             run: Some(run.clone()),
+            arrival: SystemTime::now(),
+            record,
+        }
+    }
+
+    fn tenant_of_run(&self, run: &Run) -> Tenant {
+        match &run.owner {
+            Some(owner) => self.shared.pool.tenants().find(TenantKey::Owner(owner)),
+            None => self.tenant.clone(),
         }
     }
 
@@ -159,6 +195,7 @@ impl Sessions {
 
     /// Ends a run with a result. If its client has left, the result is stored.
     pub fn complete_run(&self, run: &Run, result: Value) {
+        self.forget_run(run);
         if !run.is_detached() {
             self.shared.runs.remove(&run.info.id);
         } else if let Some(store) = self.persistent_store() {
@@ -170,7 +207,7 @@ impl Sessions {
                 result: result.clone(),
             };
             let written = serde_json::to_value(stored).map_err(std::io::Error::other);
-            let written = written.map_err(crate::store::StoreError::io("write"));
+            let written = written.map_err(StoreError::io("write"));
             if let Err(error) = written.and_then(|stored| store.write_result(&run.info.id, &stored)) {
                 tracing::warn!(%error, "the result of a run is not stored: it is lost when the server ends");
             }
@@ -213,7 +250,7 @@ impl Sessions {
         self.shared.runs.insert(Arc::new(run));
     }
 
-    fn lost_run(&self, store: &Store, listed: ListedRun) -> Option<Arc<Run>> {
+    pub(super) fn lost_run(&self, store: &Store, listed: ListedRun) -> Option<Arc<Run>> {
         // Another server may have the session, in which the cell goes on.
         let _lease = store.lease(&listed.session, false).ok()?;
         let ListedRun { session, owner, run, .. } = listed;
@@ -226,7 +263,7 @@ impl Sessions {
         Some(run)
     }
 
-    fn resume_stored(&self, store: &Store, listed: ListedRun) -> Option<ResumedRun> {
+    pub(super) fn resume_stored(&self, store: &Store, listed: ListedRun) -> Option<ResumedRun> {
         let lease = match store.lease(&listed.session, false) {
             Ok(lease) => lease,
             Err(error) => {
@@ -238,8 +275,13 @@ impl Sessions {
         let owner: Option<super::Owner> = owner.as_deref().map(Into::into);
         let run = Arc::new(Run::new(stored.info.clone(), id.clone(), owner.clone(), RunState::Asleep));
         run.restore_questions(&stored.questions);
+        self.commit_journal_of(&run);
         self.shared.runs.insert(run.clone());
-        let call = self.cell_call(&run);
+        let record = self.record_cell_of(&id, owner.as_ref(), &run.info.code);
+        if let Some(CellGuard(record)) = &record {
+            record.begin();
+        }
+        let call = self.cell_call(&run, record);
         run.set_waker(call.work.waker());
         let durable = DurableCell {
             run: run.clone(),
@@ -255,7 +297,9 @@ impl Sessions {
         let has_sent_calls = durable.has_sent_calls;
         let handle = call.begin_asleep(&run);
         let state = SessionState::asleep(id.clone(), owner.clone(), lease, &stored, durable);
-        let session = Arc::new(Session::with_running_job(state, id.clone(), owner, self.shared.clock.now(), handle));
+        let (tenant, now) = (self.tenant_of_run(&run), self.shared.clock.now());
+        let session = Session::with_running_job(state, id.clone(), owner, tenant, now, handle);
+        let session = Arc::new(session.with_program(stored.info.is_program));
         self.shared.table.lock().insert(id, SessionEntry::Active(session.clone()));
         let (done, answer) = oneshot::channel();
         let (work, current) = (call.work.clone(), Arc::new(parking_lot::Mutex::new(session.clone())));
@@ -284,10 +328,14 @@ impl Sessions {
         let (new, run) = (new_id()?, RunId::parse(new_id()?.as_str()).ok_or(SessionError::Gone)?);
         let listed = match store.fork_waiting(id, &new, run) {
             // The cell has gone on meanwhile.
-            Err(crate::store::StoreError::Missing) | Ok(None) => return Ok(None),
+            Err(StoreError::Missing) | Ok(None) => return Ok(None),
             other => other?,
         };
-        Ok(listed.and_then(|listed| self.resume_stored(store, listed)).map(|(run, report)| (new, run, report)))
+        let forked = listed.and_then(|listed| self.resume_stored(store, listed));
+        if forked.is_some() {
+            self.record_fork(id, &new);
+        }
+        Ok(forked.map(|(run, report)| (new, run, report)))
     }
 
     /// Puts runs to sleep that have waited for long, carries out the commands of operators, and ends runs and results
@@ -296,6 +344,21 @@ impl Sessions {
         let Some(store) = self.persistent_store() else { return };
         for (id, command) in store.take_run_commands() {
             let Some(run) = self.shared.runs.all().into_iter().find(|run| run.info.id == id) else { continue };
+            if let Some(activity) = self.shared.services.activity.get() {
+                let outcome = match &command {
+                    RunCommand::Cancel => "cancel",
+                    RunCommand::Answer { answer: RunAnswer::Declined, .. } => "deny",
+                    RunCommand::Answer { .. } => "answer",
+                };
+                activity.record_session(Event::ApprovalAnswer, run.session.as_str(), run.owner.as_deref(), || {
+                    Details {
+                        run: Some(digest(run.info.id.as_str()).into()),
+                        outcome: Some(outcome.into()),
+                        by: Some("operator"),
+                        ..Details::default()
+                    }
+                });
+            }
             match command {
                 RunCommand::Cancel => run.cancel(),
                 RunCommand::Answer { call, answer } => {
@@ -308,7 +371,7 @@ impl Sessions {
         let ttl = self.shared.options.run_ttl;
         for run in self.shared.runs.all() {
             match run.state() {
-                RunState::Waiting => self.sleep(&run),
+                RunState::Waiting => self.sleep_run(&run),
                 RunState::Completed if is_over(run.ended(), ttl) => {
                     store.remove_result(&run.info.id);
                     self.shared.runs.remove(&run.info.id);
@@ -318,12 +381,12 @@ impl Sessions {
         }
     }
 
-    fn sleep(&self, run: &Run) {
+    fn sleep_run(&self, run: &Run) {
         let session = match self.shared.table.lock().get(&run.session) {
             Some(SessionEntry::Active(session)) => session.clone(),
             _ => return,
         };
-        session.sleep_waiting(self.shared.options.sleep_after);
+        session.sleep_waiting(&self.shared.services, self.shared.options.sleep_after);
     }
 
     /// Saves the cells that wait, since the process is about to end.

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use super::cell_call::SAVE_AFTER;
 use super::milliseconds_now;
-use super::table::Shared;
+use super::table::{SessionEntry, Shared};
 use crate::bases::PendingBase;
 use crate::error::SessionError;
 use crate::runs::{Run, RunCalls, RunEvent};
@@ -72,7 +72,7 @@ impl HeldRun {
     }
 
     fn store(&self) -> Result<&Store, StoreError> {
-        let store = self.shared.services.store.as_ref().filter(|store| store.is_persistent());
+        let store = self.shared.services.store.as_deref().filter(|store| store.is_persistent());
         store.ok_or(StoreError::Missing)
     }
 
@@ -127,18 +127,21 @@ impl HeldRun {
         let now = self.shared.clock.now();
         let (opened, pending) = store.write_waiting(&run.session, owner, &snapshot, &stored, now)?;
         *journal = opened;
+        let size = store.size_of(&run.session);
+        if let Some(SessionEntry::Active(session)) = self.shared.table.lock().get(&run.session) {
+            session.tenant.set_stored(&run.session, Some(size));
+        }
         drop(journal);
         if !cell.is_saved {
             run.advance(RunEvent::Wait);
         }
         run.show_questions();
-        let base = store.bases().zip(snapshot.base);
-        let base = base.map(|(bases, name)| PendingBase { bases, backend: self.shared.services.backend.clone(), name });
-        if let Err(error) = pending.sync() {
+        let base = store.pending_base(&self.shared.services.backend, snapshot.base).and_then(PendingBase::keep_first);
+        if let Err(error) = pending.sync().and_then(|()| store.commit_run(&run.session, owner, &stored)) {
             tracing::warn!(%error, "failed to sync a waiting cell: a power failure may lose it");
         }
-        if let Some(Err(error)) = base.map(|base| base.keep()) {
-            tracing::warn!(%error, "failed to keep a session's image: an update of Belljar may lose a waiting cell");
+        if let Some(base) = base {
+            base.keep();
         }
         Ok(true)
     }
@@ -220,6 +223,7 @@ impl HeldCellSaver for HeldRun {
         let store = self.store().map_err(|error| error.to_string())?;
         store.resume_waiting(&self.run.session).map_err(|error| error.to_string())?;
         journal.close();
+        store.commit(&self.run.session).map_err(|error| error.to_string())?;
         drop(journal);
         self.run.advance(RunEvent::Resume);
         Ok(())

@@ -3,13 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use belljar_audit::{Details, Event};
+use tokio::task::JoinSet;
+
 use super::queueing::{WorkStep, result};
-use super::table::{HibernatedSession, SessionEntry, is_expired};
+use super::table::{SessionEntry, is_expired};
 use super::{SessionOptions, Sessions};
 use crate::id::SessionId;
 use crate::session::{JobKind, Session};
 use crate::state::SessionState;
 use crate::store::Store;
+use crate::tenants::LoadState;
+
+/// The idle time after which a session is hibernated if memory is scarce.
+const SCARCE_SLEEP_AFTER: Duration = Duration::from_secs(1);
+
+/// The number of sessions that are hibernated at once when the server ends.
+const MAX_HIBERNATING: usize = 32;
 
 impl Sessions {
     /// Returns the time since a session was used last, which is zero while it has calls, or `None` if the session does
@@ -24,10 +34,24 @@ impl Sessions {
         }
     }
 
+    /// Waits until memory is scarce, of the machine or of an owner: [`Sessions::evict_idle`] should be called then.
+    pub async fn memory_is_scarce(&self) {
+        self.shared.pool.tenants().sleep_requested().await;
+    }
+
     /// Ends expired sessions and hibernates idle ones. Must be called every few minutes.
     pub async fn evict_idle(&self) {
         let now = self.shared.clock.now();
         let SessionOptions { timeout, sleep_after, .. } = self.shared.options;
+        let is_tight = self.shared.pool.tenants().load() != LoadState::Normal;
+        // Where memory is scarce, idle sessions sleep before others are refused.
+        let sleep_after = |session: &Session| {
+            if is_tight || session.tenant.is_short_of_memory() {
+                sleep_after.min(SCARCE_SLEEP_AFTER)
+            } else {
+                sleep_after
+            }
+        };
         let mut expired = Vec::new();
         let mut idle = Vec::new();
         for (id, entry) in self.shared.table.lock().iter() {
@@ -36,7 +60,7 @@ impl Sessions {
                 SessionEntry::Active(session) if is_expired(session.last_used(), timeout, now) => {
                     expired.push(id.clone())
                 }
-                SessionEntry::Active(session) if is_expired(session.last_used(), sleep_after, now) => {
+                SessionEntry::Active(session) if is_expired(session.last_used(), sleep_after(session), now) => {
                     idle.push(session.clone())
                 }
                 SessionEntry::Hibernated(hibernated) if is_expired(hibernated.last_used, timeout, now) => {
@@ -58,12 +82,16 @@ impl Sessions {
                 self.hibernate(session).await;
             }
         }
+        if let Some(cluster) = self.cluster() {
+            cluster.clean_up().await;
+            self.adopt_runs().await;
+        }
     }
 
     /// Hibernates all idle sessions if the store is persistent; otherwise deletes the store, and folders of sessions
     /// that are empty. Must be called when the process is about to end.
     pub async fn hibernate_all(&self) {
-        let store = self.shared.services.store.as_ref();
+        let store = self.shared.services.store.as_deref();
         if !store.is_some_and(Store::is_persistent) {
             if let Some(store) = store {
                 store.delete_all();
@@ -80,20 +108,30 @@ impl Sessions {
             });
             active.filter(|session| session.is_idle()).collect()
         };
+        // Each writes to the disk, or to the cluster's store.
+        let mut hibernating = JoinSet::new();
         for session in sessions {
-            self.hibernate(session).await;
+            if hibernating.len() >= MAX_HIBERNATING {
+                hibernating.join_next().await;
+            }
+            let this = self.clone();
+            hibernating.spawn(async move { this.hibernate(session).await });
+        }
+        hibernating.join_all().await;
+        if let Some(cluster) = self.cluster() {
+            cluster.leave().await;
         }
     }
 
-    async fn hibernate(&self, session: Arc<Session>) {
+    pub(super) async fn hibernate(&self, session: Arc<Session>) {
         let shared = self.shared.clone();
         let work = move |state: &mut SessionState, session: &Session| {
             let last_used = session.last_used();
-            let hibernated = state.hibernate(&shared.services, last_used).map(|is_stored| {
+            let is_wanted = || session.waiting() > 0;
+            let hibernated = state.hibernate(&shared.services, last_used, is_wanted).map(|is_stored| {
                 if is_stored && session.close_if_last() {
-                    // From now on, lookups find the session in the store.
-                    let hibernated = HibernatedSession { last_used, owner: session.owner.clone() };
-                    shared.table.lock().insert(session.id.clone(), SessionEntry::Hibernated(hibernated));
+                    shared.put_to_sleep(session, last_used);
+                    state.record(&shared.services, Event::SessionSleep, Details::default);
                 }
             });
             WorkStep::Completed(hibernated)

@@ -10,8 +10,9 @@ use super::{SessionOptions, Sessions};
 use crate::error::SessionError;
 use crate::id::SessionId;
 use crate::parking::ParkedWork;
-use crate::session::{Job, JobKind, JobStep, JobWait, QueueLimits, Session, SubmitResult};
+use crate::session::{Job, JobKind, JobStep, JobWait, PoolTurn, QueueLimits, Session, SubmitResult};
 use crate::state::{SessionServices, SessionState};
+use crate::tenants::CallTicket;
 
 /// The receiver of a queued job's result, or the reason why the job was not queued.
 pub(super) type QueuedResult<T> = Result<oneshot::Receiver<Result<T, SessionError>>, SessionError>;
@@ -67,6 +68,37 @@ impl Sessions {
         self.queue_call(session, JobKind::Other(bytes), Box::new(work))
     }
 
+    /// Queues the work of a call that runs code, if the quotas allow it. If the returned ticket is dropped before the
+    /// work begins, it does not begin.
+    pub(super) fn queue_code<T: Send + 'static>(
+        &self,
+        session: Arc<Session>,
+        kind: JobKind,
+        work: Work<T>,
+    ) -> Result<(CallTicket, oneshot::Receiver<Result<T, SessionError>>), SessionError> {
+        self.check_audit()?;
+        self.tenant.check_storage()?;
+        let (call, ticket) = self.shared.pool.admit(&self.tenant)?;
+        let pool = self.shared.pool.clone();
+        let admitted = move |state: &mut SessionState, session: &Session| {
+            if !ticket.begin() {
+                return WorkStep::Completed(Err(SessionError::Gone));
+            }
+            pool.record_wait(ticket.waited());
+            drop(pool);
+            work(state, session)
+        };
+        Ok((call, self.queue(session, kind, Box::new(admitted))?))
+    }
+
+    /// Checks that what the call does can be recorded.
+    fn check_audit(&self) -> Result<(), SessionError> {
+        match self.shared.services.activity.get() {
+            Some(activity) => Ok(activity.audit().admit()?),
+            None => Ok(()),
+        }
+    }
+
     /// Queues the work of a call, and records how long it waits.
     pub(super) fn queue_call<T: Send + 'static>(
         &self,
@@ -74,6 +106,7 @@ impl Sessions {
         kind: JobKind,
         work: Work<T>,
     ) -> QueuedResult<T> {
+        self.check_audit()?;
         let (pool, arrival) = (self.shared.pool.clone(), Instant::now());
         let recorded = move |state: &mut SessionState, session: &Session| {
             pool.record_wait(arrival.elapsed());
@@ -101,8 +134,13 @@ impl Sessions {
             match session.submit(kind, job, limits) {
                 SubmitResult::Waiting => break,
                 SubmitResult::First => {
-                    let worker = session.clone();
-                    if let Err(busy) = self.shared.pool.submit(move |_permit| worker.work()) {
+                    let (worker, pool) = (session.clone(), self.shared.pool.clone());
+                    let work = move |permit| worker.work(Some(PoolTurn { pool, permit }));
+                    let submitted = match kind {
+                        JobKind::Cell(_) => self.shared.pool.submit_for(&self.tenant, work),
+                        JobKind::Other(_) => self.shared.pool.submit_control(&self.tenant, work),
+                    };
+                    if let Err(busy) = submitted {
                         session.clear_queue();
                         return Err(busy.into());
                     }
@@ -115,14 +153,18 @@ impl Sessions {
                 }
             }
         }
+        if let Some(cluster) = self.cluster() {
+            cluster.note_arrival(&session.id);
+        }
         Ok(answer)
     }
 
     /// Closes the queue of a session. `last` runs after the queued jobs.
     pub(super) fn close(&self, session: Arc<Session>, last: Job) {
         if session.close(last) {
-            let worker = session.clone();
-            if self.shared.pool.submit(move |_permit| worker.work()).is_err() {
+            let (worker, pool) = (session.clone(), self.shared.pool.clone());
+            let work = move |permit| worker.work(Some(PoolTurn { pool, permit }));
+            if self.shared.pool.submit_control(&self.tenant, work).is_err() {
                 // The pool is too busy to run code. This job runs no code, and the caller cannot retry, because the
                 // session is already removed from the table.
                 finish_on_own_thread(session);
@@ -134,8 +176,8 @@ impl Sessions {
 /// Runs the last job of a closed session on a separate thread, because freeing an interpreter takes a while.
 fn finish_on_own_thread(session: Arc<Session>) {
     let worker = session.clone();
-    let spawned = std::thread::Builder::new().name("ending".into()).spawn(move || worker.work());
+    let spawned = std::thread::Builder::new().name("ending".into()).spawn(move || worker.work(None));
     if spawned.is_err() {
-        session.work();
+        session.work(None);
     }
 }

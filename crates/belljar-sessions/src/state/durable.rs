@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use belljar_audit::{Details, Event};
+use belljar_core::activity::trace::Trace;
+use belljar_core::activity::{CodeActivity, CodeKind};
 use belljar_core::kernel::{Kernel, KernelError};
 use belljar_core::{Wait, Waker};
 
@@ -12,7 +15,7 @@ use crate::error::SessionError;
 use crate::id::SessionId;
 use crate::runs::{Run, RunCalls, RunEvent, RunRegistry};
 use crate::sessions::{HeldRun, Owner, milliseconds_now};
-use crate::store::{Lease, StoreError, StoredRun};
+use crate::store::{Lease, Store, StoreError, StoredRun};
 
 /// The waits of a cell.
 pub(crate) struct CellWaits {
@@ -63,7 +66,9 @@ impl SessionState {
         run: &StoredRun,
         durable: DurableCell,
     ) -> Self {
-        let running = RunningCell { code: run.info.code.clone(), before: Some(index_of(run)), durable: Some(durable) };
+        let activity = CodeActivity::default();
+        let running =
+            RunningCell { code: run.info.code.clone(), activity, before: Some(index_of(run)), durable: Some(durable) };
         let mut state = Self::new(id, owner, true);
         (state.kernel, state.lease, state.running) = (KernelState::Asleep, Some(lease), Some(running));
         state
@@ -158,14 +163,15 @@ impl SessionState {
             return Ok(false);
         }
         let (opened, pending) = store.write_waiting(&self.id, self.owner.as_deref(), &snapshot, &stored, now)?;
+        if let Some(tenant) = &self.tenant {
+            tenant.set_stored(&self.id, Some(store.size_of(&self.id)));
+        }
         *journal = opened;
         drop(journal);
+        let base = store.pending_base(&services.backend, snapshot.base);
+        self.pending_base = base.and_then(PendingBase::keep_first);
+        store.commit_run(&self.id, self.owner.as_deref(), &stored)?;
         self.pending_sync = Some(pending);
-        self.pending_base = store.bases().zip(snapshot.base).map(|(bases, name)| PendingBase {
-            bases,
-            backend: services.backend.clone(),
-            name,
-        });
         durable.is_saved = true;
         run.show_questions();
         Ok(true)
@@ -208,7 +214,9 @@ impl SessionState {
 
     /// Drops the kernel: the session goes on from its state in the store, which is from before the cell.
     pub(super) fn discard_kernel(&mut self, services: &SessionServices) {
-        let is_stored = services.store.as_ref().is_some_and(|store| store.header(&self.id).is_ok());
+        let is_in_cluster = |store: &Store| store.cluster().is_some() && self.was_stored;
+        let has_state = |store: &Store| store.header(&self.id).is_ok() || is_in_cluster(store);
+        let is_stored = services.store.as_deref().is_some_and(has_state);
         self.kernel = if is_stored { KernelState::Stored } else { KernelState::NotStarted };
         self.matches_store = true;
     }
@@ -225,6 +233,8 @@ impl SessionState {
             let store = services.store.as_ref().ok_or(StoreError::Missing)?;
             store.resume_waiting(&id)?;
             journal.close();
+            // Another replica cannot go on with the cell from now on.
+            store.commit(&id)?;
         }
         drop(journal);
         durable.run.advance(RunEvent::Resume);
@@ -244,18 +254,30 @@ impl SessionState {
         if stored.start.is_none() {
             store.set_start(&self.id)?;
         }
-        let base = store.bases().zip(snapshot.base.as_deref()).and_then(|(bases, name)| bases.find(name));
+        let base = || store.find_base(snapshot.base.as_deref());
         let folder = if stored.info.is_program { None } else { self.folder(services)? };
         let folder = folder.map(|opened| opened.folder);
-        let restored = services.backend.restore(&snapshot, base.as_deref(), folder.as_ref(), &belljar_core::NoProgress);
+        let restored = services.backend.restore(&snapshot, &base, folder.as_ref(), &belljar_core::NoProgress);
         let mut kernel = restored?;
-        let durable = self.durable().ok_or(SessionError::Gone)?;
+        self.record(services, Event::SessionWake, Details::default);
+        let (id, owner) = (self.id.clone(), self.owner.clone());
+        let running = self.running.as_mut().ok_or(SessionError::Gone)?;
+        let durable = running.durable.as_mut().ok_or(SessionError::Gone)?;
+        if !running.activity.is_on() {
+            // The cell began in another process.
+            let scope = services.activity().scope("mcp", owner.as_deref(), Trace::default());
+            scope.set_session(id.as_str());
+            scope.set_run(durable.run.info.id.as_str());
+            let kind = if durable.run.info.is_program { CodeKind::Run } else { CodeKind::Cell };
+            running.activity = CodeActivity::resumed(&scope, kind, &running.code, services.cpu_clock());
+        }
         let resumer = durable.runs.resumer.get().ok_or(SessionError::Gone)?;
         let resumed = resumer.resume(&durable.run, &stored.calls, &sent);
         let resumed = resumed.map_err(|reason| KernelError::Failed(reason.into()))?;
         durable.run.set_inputs(stored.inputs);
         durable.record(&mut *kernel, Some(resumed.calls.clone()), index_of(&stored));
-        let replies = kernel.reattach(resumed.observer, durable.waker.clone())?;
+        let observer = running.activity.observe(durable.run.watched(resumed.observer));
+        let replies = kernel.reattach(observer, durable.waker.clone())?;
         durable.run.interrupt.attach(kernel.interrupt_handle());
         durable.calls = Some(resumed.calls);
         durable.start = Some(Box::new(move || (resumed.start)(&replies)));

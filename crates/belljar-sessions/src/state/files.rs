@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use belljar_audit::{Details, Event};
 use belljar_core::files::{FileError, FileInfo, Range, check_path};
 
 use super::{KernelState, SessionServices, SessionState, UnrestoredFiles, file_index};
@@ -42,6 +43,18 @@ impl SessionState {
         range: Range,
     ) -> Result<Vec<u8>, SessionError> {
         check_path(path)?;
+        let read = self.read_part(services, path, range);
+        self.record(services, Event::FileRead, || Details {
+            name: Some(path.to_owned()),
+            outcome: Some(if read.is_ok() { "success" } else { "failed" }.into()),
+            error: read.as_ref().err().map(ToString::to_string),
+            bytes: read.as_ref().ok().map(|bytes| bytes.len() as u64),
+            ..Details::default()
+        });
+        read
+    }
+
+    fn read_part(&mut self, services: &SessionServices, path: &str, range: Range) -> Result<Vec<u8>, SessionError> {
         match self.ensure_running(services, &belljar_core::NoProgress) {
             Ok(kernel) => Ok(kernel.read(path, range)?),
             Err(SessionError::Unrestorable(_)) => {
@@ -89,7 +102,14 @@ impl SessionState {
         let kernel = self.ensure_running(services, &belljar_core::NoProgress)?;
         kernel.write(path, bytes)?;
         self.files = file_index(&mut **kernel);
+        self.record(services, Event::FileWrite, || Details {
+            name: Some(path.to_owned()),
+            outcome: Some("success".into()),
+            bytes: Some(bytes.len() as u64),
+            ..Details::default()
+        });
         self.persist(services, now)?;
+        self.commit(services)?;
         Ok(FileInfo { path: path.into(), size: bytes.len() as u64, modified: 0 })
     }
 }

@@ -6,6 +6,7 @@ use belljar_core::kernel::KernelError;
 
 use super::{KernelState, SessionServices, SessionState};
 use crate::bases::PendingBase;
+use crate::cluster::Durability;
 use crate::error::SessionError;
 use crate::store::{Store, StoreError};
 
@@ -22,17 +23,40 @@ impl SessionState {
         }
     }
 
+    /// Has the cluster's store have the session, if there is a cluster: what was answered is not lost.
+    ///
+    /// # Errors
+    /// When the state is not stored. If another replica may have the session, it is not active here any more.
+    pub(super) fn commit(&mut self, services: &SessionServices) -> Result<(), SessionError> {
+        let Some(store) = &services.store else { return Ok(()) };
+        let committed = match store.cluster() {
+            Some(cluster) if cluster.durability() == Durability::Disk => {
+                cluster.commit_later(store.clone(), self.id.clone());
+                Ok(())
+            }
+            _ => store.commit(&self.id),
+        };
+        if committed.as_ref().is_err_and(StoreError::has_lost_session) {
+            // Its newest state is not here. The next call begins with what the cluster's store has.
+            (self.kernel, self.running) = (KernelState::Stored, None);
+            (self.pending_sync, self.pending_base, self.lease) = (None, None, None);
+            self.files.clear();
+        }
+        self.was_stored |= committed.is_ok();
+        Ok(committed?)
+    }
+
     /// Writes a snapshot. Returns `false` if the backend has no snapshots: the session then ends with the process.
     fn write(&mut self, services: &SessionServices, store: &Store, now: Duration) -> Result<bool, SessionError> {
         let KernelState::Running(kernel) = &mut self.kernel else { return Ok(false) };
         match kernel.snapshot() {
             Ok(snapshot) => {
                 self.pending_sync = store.write(&self.id, self.owner.as_deref(), &snapshot, now)?;
-                self.pending_base = store.bases().zip(snapshot.base).map(|(bases, name)| PendingBase {
-                    bases,
-                    backend: services.backend.clone(),
-                    name,
-                });
+                if let Some(tenant) = &self.tenant {
+                    tenant.set_stored(&self.id, Some(store.size_of(&self.id)));
+                }
+                let base = store.pending_base(&services.backend, snapshot.base);
+                self.pending_base = base.and_then(PendingBase::keep_first);
             }
             Err(KernelError::Unsupported(_)) => return Ok(false),
             Err(error) => return Err(error.into()),
@@ -43,10 +67,8 @@ impl SessionState {
     /// Waits until the last write is on the disk, and keeps the base of the last snapshot. Called after each job, when
     /// its result has been delivered, and when a job waits.
     pub(crate) fn sync(&mut self) {
-        if let Some(base) = self.pending_base.take()
-            && let Err(error) = base.keep()
-        {
-            tracing::warn!(%error, "failed to keep a session's image: an update of Belljar may lose its variables");
+        if let Some(base) = self.pending_base.take() {
+            base.keep();
         }
         if let Some(written) = &self.pending_sync {
             match written.sync() {
@@ -58,7 +80,12 @@ impl SessionState {
     }
 
     /// Writes a snapshot and drops the kernel. Returns whether the store has a snapshot now.
-    pub(crate) fn hibernate(&mut self, services: &SessionServices, used: Duration) -> Result<bool, SessionError> {
+    pub(crate) fn hibernate(
+        &mut self,
+        services: &SessionServices,
+        used: Duration,
+        is_wanted: impl Fn() -> bool + Send + Sync,
+    ) -> Result<bool, SessionError> {
         let Some(store) = &services.store else { return Ok(false) };
         if matches!(self.kernel, KernelState::Running(_)) {
             // A persistent store has a snapshot from after the last cell, unless no cell has been run.
@@ -71,6 +98,11 @@ impl SessionState {
         }
         self.sync();
         self.lease = None;
+        if let Some(cluster) = store.cluster()
+            && !cluster.release(store, &self.id, is_wanted)?
+        {
+            return Ok(false);
+        }
         Ok(matches!(self.kernel, KernelState::Stored | KernelState::Unrestorable { .. }))
     }
 
@@ -84,7 +116,13 @@ impl SessionState {
                 self.lease = Some(store.lease(&self.id, false)?);
             }
             let base = store.header(&self.id).ok().and_then(|header| header.base().map(str::to_owned));
+            if let Some(cluster) = store.cluster().filter(|cluster| cluster.owns(&self.id)) {
+                cluster.delete(&self.id)?;
+            }
             store.remove(&self.id)?;
+            if let Some(tenant) = &self.tenant {
+                tenant.set_stored(&self.id, None);
+            }
             if base.is_some()
                 && let Err(error) = store.clean_up()
             {

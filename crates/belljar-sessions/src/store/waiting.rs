@@ -29,11 +29,11 @@ use crate::id::SessionId;
 use crate::runs::{Question, RunAnswer, RunId, RunInfo};
 use belljar_core::kernel::KernelSnapshot;
 
-pub(super) const WAITING: &str = "waiting";
+pub(crate) const WAITING: &str = "waiting";
 const NEW_WAITING: &str = "waiting.new";
-pub(super) const RESUMED: &str = "resumed";
-pub(super) const START: &str = "start";
-const SENT: &str = "sent";
+pub(crate) const RESUMED: &str = "resumed";
+pub(crate) const START: &str = "start";
+pub(crate) const SENT: &str = "sent";
 const KEY: &str = "key";
 const NEW_KEY: &str = "key.new";
 const RUNS: &str = "runs";
@@ -105,12 +105,13 @@ pub struct ListedRun {
 pub(crate) struct RunJournal(Option<(File, Signer, RunId)>);
 
 impl RunJournal {
-    /// Records a call, unless the run is not saved.
-    pub(crate) fn append(&self, call: u64, is_repeatable: bool) -> io::Result<()> {
-        let Some((file, signer, run)) = &self.0 else { return Ok(()) };
+    /// Records a call, unless the run is not saved. Returns whether it is.
+    pub(crate) fn append(&self, call: u64, is_repeatable: bool) -> io::Result<bool> {
+        let Some((file, signer, run)) = &self.0 else { return Ok(false) };
         let line = sent_line(run, call, is_repeatable);
         let mut file = file;
-        file.write_all(format!("{line} {}\n", hex(&signer.sign(line.as_bytes()))).as_bytes())
+        file.write_all(format!("{line} {}\n", hex(&signer.sign(line.as_bytes()))).as_bytes())?;
+        Ok(true)
     }
 
     /// Ends the journal: the run goes on, or is put to sleep, and opens another one when it is saved or woken.
@@ -134,6 +135,10 @@ impl std::fmt::Debug for Signer {
 }
 
 impl Signer {
+    pub(super) fn new(key: [u8; KEY_LENGTH]) -> Self {
+        Self(key)
+    }
+
     fn mac(&self, bytes: &[u8]) -> Hmac<Sha256> {
         // An HMAC takes keys of any length.
         #[expect(clippy::expect_used, reason = "the length is valid")]
@@ -312,7 +317,7 @@ impl Store {
         Ok(ids.filter_map(base).collect())
     }
 
-    fn listed_run(&self, session: SessionId) -> Option<ListedRun> {
+    pub(crate) fn listed_run(&self, session: SessionId) -> Option<ListedRun> {
         let directory = self.directory(&session).ok()?;
         let header = |name| state_file::read_header(directory.open(name).ok()?, &session).ok();
         let (header, is_lost) = match header(WAITING) {

@@ -1,0 +1,390 @@
+//! The record of a cell.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use belljar_core::kernel::CellObserver;
+use belljar_core::mime::DisplayEvent;
+use belljar_core::truncation::cut_middle;
+use belljar_core::{ConnectionRecord, Output, Stream, ToolCallEvent};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use super::observer::WatchedObserver;
+use super::output::BoundedOutput;
+use super::questions::Questions;
+use super::snapshot::{CellSnapshot, CellState, RecordedCall};
+use super::{CellQuestion, History, Place, SessionChange, SessionHistory};
+use crate::error::SessionError;
+use crate::report::{CellReport, FileChange};
+use crate::runs::{Run, RunAnswer, RunState};
+use crate::sessions::milliseconds_now;
+
+/// The maximum number of bytes of the recorded code of a cell, and of a question.
+const MAX_CODE: usize = 64 << 10;
+const MAX_QUESTION: usize = 8 << 10;
+/// The maximum number of recorded calls of tools, and connections, of a cell.
+const MAX_CALLS: usize = 500;
+const MAX_CONNECTIONS: usize = 200;
+/// The number of bytes that a record counts in addition to its texts.
+const RECORD_BYTES: usize = 1024;
+
+/// The record of a cell.
+pub struct CellRecord {
+    /// The number of the cell in its session, from 1 on.
+    pub number: u64,
+    /// The code. The middle of long code is left out.
+    pub code: String,
+    /// The time at which the cell was submitted, in milliseconds since 1970.
+    pub queued: u64,
+    /// True if an operator has submitted the cell.
+    pub by_operator: bool,
+    run: OnceLock<Weak<Run>>,
+    place: Place,
+    state: Mutex<State>,
+    /// The bytes that the history has counted for this record.
+    counted: AtomicUsize,
+}
+
+struct State {
+    state: CellState,
+    began: Option<u64>,
+    ended: Option<u64>,
+    output: BoundedOutput,
+    files: Vec<FileChange>,
+    calls: Vec<RecordedCall>,
+    omitted_calls: u64,
+    connections: Vec<ConnectionRecord>,
+    installed: Vec<String>,
+    questions: Questions,
+    memory: Option<u64>,
+}
+
+impl CellRecord {
+    pub(super) fn new(
+        number: u64,
+        code: &str,
+        by_operator: bool,
+        session: &Arc<SessionHistory>,
+        history: &Arc<History>,
+    ) -> Self {
+        let code = bounded(code, MAX_CODE);
+        let state = State {
+            state: CellState::Pending,
+            began: None,
+            ended: None,
+            output: BoundedOutput::default(),
+            files: Vec::new(),
+            calls: Vec::new(),
+            omitted_calls: 0,
+            connections: Vec::new(),
+            installed: Vec::new(),
+            questions: Questions::default(),
+            memory: None,
+        };
+        let counted = AtomicUsize::new(RECORD_BYTES + code.len());
+        Self {
+            number,
+            code,
+            queued: milliseconds_now(),
+            by_operator,
+            run: OnceLock::new(),
+            place: Place { history: Arc::downgrade(history), session: Arc::downgrade(session) },
+            state: Mutex::new(state),
+            counted,
+        }
+    }
+
+    /// Returns the size of a record that has just begun, in bytes.
+    pub(super) fn size(&self) -> usize {
+        RECORD_BYTES + self.code.len()
+    }
+
+    pub(super) fn counted_bytes(&self) -> usize {
+        self.counted.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_run(&self, run: &Arc<Run>) {
+        let _ = self.run.set(Arc::downgrade(run));
+    }
+
+    /// Returns the run, if the cell can wait on the disk and has not ended.
+    pub fn run(&self) -> Option<Arc<Run>> {
+        self.run.get()?.upgrade()
+    }
+
+    /// Returns whether the cell has ended.
+    pub fn has_ended(&self) -> bool {
+        self.state.lock().ended.is_some()
+    }
+
+    /// Returns the cell as it is now.
+    pub fn snapshot(&self) -> CellSnapshot {
+        let (state, questions) = (self.current_state(), self.questions());
+        let now = self.state.lock();
+        CellSnapshot {
+            state,
+            began: now.began,
+            ended: now.ended,
+            outputs: now.output.outputs().to_vec(),
+            omitted: now.output.omitted,
+            written: now.output.written,
+            files: now.files.clone(),
+            calls: now.calls.clone(),
+            omitted_calls: now.omitted_calls,
+            connections: now.connections.clone(),
+            installed: now.installed.clone(),
+            questions,
+            memory: now.memory,
+        }
+    }
+
+    /// Returns the state.
+    pub fn current_state(&self) -> CellState {
+        let is_waiting = self.run().is_some_and(|run| run.state().is_waiting());
+        let state = self.state.lock();
+        match &state.state {
+            CellState::Running if is_waiting || !state.questions.open().is_empty() => CellState::Waiting,
+            other => other.clone(),
+        }
+    }
+
+    /// Returns the open questions.
+    pub fn questions(&self) -> Vec<CellQuestion> {
+        let mut questions = self.state.lock().questions.open();
+        if let Some(run) = self.run().filter(|run| run.state() != RunState::Completed) {
+            questions.extend(run.visible_questions().into_iter().map(|question| CellQuestion {
+                is_approval: !Run::is_input(question.call),
+                number: question.call,
+                message: bounded(&question.message, MAX_QUESTION),
+            }));
+        }
+        questions
+    }
+
+    /// Answers a question with a line, or declines it. Returns false if the cell does not wait for this answer.
+    pub fn answer(&self, number: u64, line: Option<String>) -> bool {
+        let reply = self.state.lock().questions.take(number);
+        let is_answered = match reply {
+            Some(reply) => {
+                reply(line);
+                true
+            }
+            None => self.run().is_some_and(|run| {
+                let answer = line.map_or(RunAnswer::Declined, RunAnswer::Text);
+                run.answer(number, answer).is_ok()
+            }),
+        };
+        if is_answered {
+            self.note_questions();
+        }
+        is_answered
+    }
+
+    /// Tells operators that the questions have changed.
+    pub(crate) fn note_questions(&self) {
+        self.send(SessionChange::QuestionsChanged);
+    }
+
+    /// Returns the observer that records what the cell does, and passes it to `inner`.
+    pub(crate) fn observer(self: &Arc<Self>, inner: Arc<dyn CellObserver>) -> Arc<dyn CellObserver> {
+        Arc::new(WatchedObserver::new(inner, self.clone()))
+    }
+
+    pub(crate) fn begin(&self) {
+        {
+            let mut state = self.state.lock();
+            if state.ended.is_some() {
+                return;
+            }
+            state.began.get_or_insert_with(milliseconds_now);
+            state.state = CellState::Running;
+        }
+        self.send(SessionChange::Began);
+    }
+
+    pub(crate) fn complete(&self, result: &Result<CellReport, SessionError>) {
+        let mut state = self.state.lock();
+        if state.ended.is_some() {
+            return;
+        }
+        match result {
+            Ok(report) => {
+                state.state = CellState::Completed(report.status.clone());
+                state.output = BoundedOutput::of(&report.outputs);
+                state.files.clone_from(&report.files);
+                state.memory = report.memory;
+            }
+            Err(error) => state.state = CellState::NotRun(described(error)),
+        }
+        self.end(state);
+    }
+
+    /// Ends the record of a cell whose job was dropped.
+    fn abandon(&self) {
+        let mut state = self.state.lock();
+        if state.ended.is_none() {
+            state.state = CellState::NotRun("the call was cancelled, or the session has ended".into());
+            self.end(state);
+        }
+    }
+
+    fn end(&self, mut state: parking_lot::MutexGuard<'_, State>) {
+        state.ended = Some(milliseconds_now());
+        state.questions.clear();
+        let (bytes, memory) = (state.size(), state.memory);
+        drop(state);
+        self.counted.fetch_add(bytes, Ordering::Relaxed);
+        if let (Some(history), Some(session)) = (self.place.history.upgrade(), self.place.session.upgrade()) {
+            history.add_bytes(&session, bytes);
+            if memory.is_some() {
+                session.state.lock().memory = memory;
+            }
+        }
+        self.send(SessionChange::Completed);
+    }
+
+    fn send(&self, change: SessionChange) {
+        if let Some(session) = self.place.session.upgrade() {
+            session.send(Some(self.number), change);
+        }
+    }
+
+    pub(super) fn on_stream(&self, stream: Stream, bytes: &[u8]) {
+        let (text, end) = {
+            let mut state = self.state.lock();
+            (state.output.push_bytes(stream, bytes), state.output.written)
+        };
+        let Some(session) = self.place.session.upgrade().filter(|session| session.is_followed()) else { return };
+        if !text.is_empty() {
+            session.send(Some(self.number), SessionChange::Output { stream, text: text.into(), end });
+        }
+    }
+
+    pub(super) fn on_display(&self, event: &DisplayEvent) {
+        {
+            let mut state = self.state.lock();
+            match event {
+                DisplayEvent::Display(data) => state.output.push_bundle(&data.data, Output::Display),
+                DisplayEvent::ExecuteResult(data) => state.output.push_bundle(&data.data, Output::ExecuteResult),
+                DisplayEvent::Clear { .. } => state.output.clear(),
+                // The end of the cell has the last version.
+                DisplayEvent::Update(_) => return,
+            }
+        }
+        self.send(SessionChange::Displayed);
+    }
+
+    pub(super) fn on_installed(&self, packages: &str) {
+        let mut state = self.state.lock();
+        if state.installed.len() < MAX_CONNECTIONS {
+            state.installed.push(bounded(packages, MAX_QUESTION));
+        }
+    }
+
+    pub(super) fn on_connection(&self, record: &ConnectionRecord) {
+        let mut state = self.state.lock();
+        if state.connections.len() < MAX_CONNECTIONS {
+            state.connections.push(record.clone());
+        }
+    }
+
+    pub(super) fn on_call(&self, event: &ToolCallEvent<'_>) {
+        {
+            let mut state = self.state.lock();
+            let State { calls, omitted_calls, .. } = &mut *state;
+            let known = calls.iter_mut().rev().find(|call| call.number == event.number);
+            let is_known = known.is_some();
+            if let Some(call) = known {
+                (call.status, call.duration_ms) = (event.status, event.duration_ms);
+                call.result_bytes = event.result_bytes;
+                call.error = event.error.map(str::to_owned);
+            } else if calls.len() < MAX_CALLS {
+                calls.push(RecordedCall {
+                    number: event.number,
+                    server: event.server.to_owned(),
+                    tool: event.tool.to_owned(),
+                    arguments: event.arguments.to_owned(),
+                    status: event.status,
+                    began: milliseconds_now(),
+                    duration_ms: event.duration_ms,
+                    result_bytes: event.result_bytes,
+                    error: event.error.map(str::to_owned),
+                });
+            }
+            if !is_known && event.status == "running" && calls.last().is_none_or(|last| last.number != event.number) {
+                *omitted_calls += 1;
+            }
+        }
+        self.send(SessionChange::Called);
+    }
+
+    /// Puts a question about a call of a tool, and waits for the answer of an operator.
+    pub(super) async fn ask(self: Arc<Self>, message: String) -> Option<String> {
+        let (answer, receiver) = oneshot::channel();
+        let reply = Box::new(move |line| drop(answer.send(line)));
+        let message = bounded(&message, MAX_QUESTION);
+        let number = self.state.lock().questions.ask(message, true, reply);
+        let _withdrawn = WithdrawOnDrop { record: &self, number };
+        self.send(SessionChange::QuestionsChanged);
+        receiver.await.unwrap_or(None)
+    }
+
+    /// Puts a question of `input()`. `reply` receives the line.
+    pub(super) fn ask_for_line(&self, prompt: &str, reply: impl FnOnce(Option<String>) + Send + 'static) {
+        let prompt = if prompt.trim().is_empty() { "The code requests a line of input" } else { prompt };
+        self.state.lock().questions.ask(bounded(prompt, MAX_QUESTION), false, Box::new(reply));
+        self.send(SessionChange::QuestionsChanged);
+    }
+}
+
+impl State {
+    fn size(&self) -> usize {
+        let calls: usize =
+            self.calls.iter().map(|call| 200 + call.arguments.len() + call.error.as_ref().map_or(0, String::len)).sum();
+        self.output.size() + calls + 300 * self.connections.len() + 200 * self.files.len()
+    }
+}
+
+/// Withdraws a question when the call that asked it ends.
+struct WithdrawOnDrop<'a> {
+    record: &'a CellRecord,
+    number: u64,
+}
+
+impl Drop for WithdrawOnDrop<'_> {
+    fn drop(&mut self) {
+        let withdrawn = self.record.state.lock().questions.take(self.number);
+        if withdrawn.is_some() {
+            self.record.send(SessionChange::QuestionsChanged);
+        }
+    }
+}
+
+/// A cell that was submitted. Dropping it ends the record if the cell has not ended.
+pub(crate) struct CellGuard(pub(crate) Arc<CellRecord>);
+
+impl CellGuard {
+    pub(crate) fn new(record: Arc<CellRecord>) -> Self {
+        Self(record)
+    }
+}
+
+impl Drop for CellGuard {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}
+
+/// Returns the text of an error for operators. That of an unknown session names the ID that was given.
+fn described(error: &SessionError) -> String {
+    match error {
+        SessionError::Expired { .. } => "the session does not exist, or has expired".into(),
+        other => other.to_string(),
+    }
+}
+
+/// Returns a text without its middle beyond a length in bytes.
+fn bounded(text: &str, max: usize) -> String {
+    cut_middle(text, max, |omitted| format!("\n[… {omitted} bytes are left out …]\n"))
+}

@@ -1,0 +1,220 @@
+//! The output of a recorded cell, within bounds.
+
+use std::borrow::Cow;
+
+use belljar_core::mime::{MimeBundle, text_plain};
+use belljar_core::{Output, Stream};
+use serde_json::Value;
+
+/// The maximum number of bytes of the text that a cell has written. Of longer text, the end is kept.
+const MAX_TEXT: usize = 256 << 10;
+/// The maximum number of displays of a cell.
+const MAX_DISPLAYS: usize = 100;
+/// The maximum number of bytes of the displays of a cell.
+const MAX_DISPLAY_BYTES: usize = 8 << 20;
+/// The maximum size of one representation of a display, in bytes: of images, of HTML, and of others.
+const MAX_IMAGE: usize = 4 << 20;
+const MAX_HTML: usize = 1 << 20;
+const MAX_OTHER: usize = 64 << 10;
+
+/// Output within bounds.
+#[derive(Default)]
+pub(super) struct BoundedOutput {
+    outputs: Vec<Output>,
+    text_bytes: usize,
+    displays: usize,
+    display_bytes: usize,
+    /// The number of bytes and displays that were left out.
+    pub(super) omitted: u64,
+    /// The number of bytes of text that was written in all.
+    pub(super) written: u64,
+    /// Bytes of an incomplete character, of standard output and standard error.
+    incomplete: [Vec<u8>; 2],
+}
+
+impl BoundedOutput {
+    /// Creates the output of a cell that has ended.
+    pub(super) fn of(outputs: &[Output]) -> Self {
+        let mut bounded = Self::default();
+        for output in outputs {
+            match output {
+                Output::Text { stream, text } => bounded.push_text(*stream, text),
+                Output::Display(bundle) => bounded.push_bundle(bundle, Output::Display),
+                Output::ExecuteResult(bundle) => bounded.push_bundle(bundle, Output::ExecuteResult),
+            }
+        }
+        bounded
+    }
+
+    pub(super) fn outputs(&self) -> &[Output] {
+        &self.outputs
+    }
+
+    /// Returns the size in bytes.
+    pub(super) fn size(&self) -> usize {
+        self.text_bytes + self.display_bytes
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self { written: self.written, ..Self::default() };
+    }
+
+    /// Adds bytes that the code has written. Returns the text in them that is complete.
+    pub(super) fn push_bytes<'a>(&mut self, stream: Stream, bytes: &'a [u8]) -> Cow<'a, str> {
+        let pending = match (&mut self.incomplete, stream) {
+            ([pending, _], Stream::Stdout) | ([_, pending], Stream::Stderr) => pending,
+        };
+        if pending.is_empty()
+            && let Ok(text) = std::str::from_utf8(bytes)
+        {
+            self.push_text(stream, text);
+            return Cow::Borrowed(text);
+        }
+        pending.extend_from_slice(bytes);
+        let incomplete = incomplete_length(pending);
+        let rest = pending.split_off(pending.len() - incomplete);
+        let text = String::from_utf8_lossy(&std::mem::replace(pending, rest)).into_owned();
+        self.push_text(stream, &text);
+        Cow::Owned(text)
+    }
+
+    fn push_text(&mut self, stream: Stream, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        match self.outputs.last_mut() {
+            Some(Output::Text { stream: last, text: all }) if *last == stream => all.push_str(text),
+            _ => self.outputs.push(Output::Text { stream, text: text.to_owned() }),
+        }
+        self.text_bytes += text.len();
+        self.written += text.len() as u64;
+        // Twice the maximum is allowed in between, so that text is moved rarely.
+        if self.text_bytes > 2 * MAX_TEXT {
+            self.drop_oldest_text();
+        }
+    }
+
+    fn drop_oldest_text(&mut self) {
+        let mut surplus = self.text_bytes.saturating_sub(MAX_TEXT);
+        for output in &mut self.outputs {
+            let Output::Text { text, .. } = output else { continue };
+            let cut =
+                (surplus.min(text.len())..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+            text.drain(..cut);
+            self.text_bytes -= cut;
+            self.omitted += cut as u64;
+            surplus = surplus.saturating_sub(cut);
+            if surplus == 0 {
+                break;
+            }
+        }
+        self.outputs.retain(|output| !matches!(output, Output::Text { text, .. } if text.is_empty()));
+    }
+
+    pub(super) fn push_bundle(&mut self, bundle: &MimeBundle, form: fn(MimeBundle) -> Output) {
+        let bundle = bounded_bundle(bundle);
+        let size: usize = bundle.values().map(size_of).sum();
+        if self.displays >= MAX_DISPLAYS || self.display_bytes + size > MAX_DISPLAY_BYTES {
+            self.omitted += 1;
+            return;
+        }
+        self.displays += 1;
+        self.display_bytes += size;
+        self.outputs.push(form(bundle));
+    }
+}
+
+/// Returns the number of bytes at the end that may be the beginning of a character.
+fn incomplete_length(bytes: &[u8]) -> usize {
+    match std::str::from_utf8(bytes) {
+        Ok(_) => 0,
+        Err(_) => {
+            let tail = bytes.len().saturating_sub(3);
+            (tail..bytes.len())
+                .find(|at| {
+                    let rest = bytes.get(*at..).unwrap_or_default();
+                    matches!(std::str::from_utf8(rest), Err(error) if error.valid_up_to() == 0 && error.error_len().is_none())
+                })
+                .map_or(0, |at| bytes.len() - at)
+        }
+    }
+}
+
+fn size_of(value: &Value) -> usize {
+    value.as_str().map_or_else(|| value.to_string().len(), str::len)
+}
+
+/// Returns the representations that are not too long. Text is cut instead.
+fn bounded_bundle(bundle: &MimeBundle) -> MimeBundle {
+    let bounded = |(mime, value): (&String, &Value)| {
+        let max = match mime.as_str() {
+            "image/png" | "image/jpeg" | "image/svg+xml" => MAX_IMAGE,
+            "text/html" => MAX_HTML,
+            _ => MAX_OTHER,
+        };
+        if mime.len() > 100 || (size_of(value) > max && mime != "text/plain") {
+            return None;
+        }
+        Some((mime.clone(), value.clone()))
+    };
+    let mut bundle: MimeBundle = bundle.iter().filter_map(bounded).take(16).collect();
+    if let Some(text) = text_plain(&bundle).filter(|text| text.len() > MAX_OTHER) {
+        let end = (0..=MAX_OTHER).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        let cut = format!("{}…", text.get(..end).unwrap_or_default());
+        bundle.insert("text/plain".into(), cut.into());
+    }
+    bundle
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn characters_may_arrive_in_parts() {
+        let text = "aé😀z";
+        for chunk in 1..text.len() {
+            let mut output = BoundedOutput::default();
+            let parts: String = text
+                .as_bytes()
+                .chunks(chunk)
+                .map(|part| output.push_bytes(Stream::Stdout, part).into_owned())
+                .collect();
+            assert_eq!(parts, text, "{chunk}");
+            assert_eq!(output.outputs(), [Output::Text { stream: Stream::Stdout, text: text.into() }]);
+        }
+        let mut output = BoundedOutput::default();
+        assert_eq!(output.push_bytes(Stream::Stderr, b"\xff\xfea"), "\u{fffd}\u{fffd}a");
+    }
+
+    #[test]
+    fn end_of_long_text_is_kept() {
+        let mut output = BoundedOutput::default();
+        for number in 0..200_000 {
+            output.push_bytes(if number % 7 == 0 { Stream::Stderr } else { Stream::Stdout }, b"0123456789");
+        }
+        output.push_bytes(Stream::Stdout, b"end");
+        assert!(output.size() <= 2 * MAX_TEXT, "{}", output.size());
+        assert_eq!(output.omitted + output.size() as u64, 2_000_003);
+        assert!(matches!(output.outputs().last(), Some(Output::Text { text, .. }) if text.ends_with("end")));
+    }
+
+    #[test]
+    fn long_representations_are_left_out() {
+        let bundle: MimeBundle = [
+            ("text/plain".to_owned(), json!("é".repeat(MAX_OTHER))),
+            ("text/html".to_owned(), json!("<b>".repeat(MAX_HTML))),
+            ("image/png".to_owned(), json!("abc")),
+            ("application/vnd.x+json".to_owned(), json!({ "a": "b".repeat(MAX_OTHER) })),
+        ]
+        .into();
+        let mut output = BoundedOutput::default();
+        (0..300).for_each(|_| output.push_bundle(&bundle, Output::Display));
+        assert_eq!(output.outputs().len(), MAX_DISPLAYS);
+        assert_eq!(output.omitted, 200);
+        let Some(Output::Display(first)) = output.outputs().first() else { panic!("no display") };
+        assert_eq!(first.keys().collect::<Vec<_>>(), ["image/png", "text/plain"]);
+    }
+}
