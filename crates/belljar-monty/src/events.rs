@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use belljar_core::kernel::CellError;
 use prost::Message as _;
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +48,20 @@ pub(crate) fn resolve(pending_call_ids: Vec<u32>) -> Event {
 /// Returns an exception without a traceback.
 pub(crate) fn exception(exc_type: &str, message: impl Into<String>) -> RaisedException {
     RaisedException { exc_type: exc_type.into(), message: Some(message.into()), traceback: Vec::new() }
+}
+
+/// Returns the error of a cell as an exception of a class that clients know.
+pub(crate) fn exception_of_cell(error: &CellError, note: &str) -> RaisedException {
+    let known = match error.name.as_str() {
+        "TimeLimit" | "CpuLimit" | "WaitLimit" => "TimeoutError",
+        "MemoryLimit" => "MemoryError",
+        "StackLimit" => "RecursionError",
+        name @ ("SystemExit" | "KeyboardInterrupt" | "OSError" | "ValueError") => {
+            return exception(name, format!("{}{note}", error.message));
+        }
+        _ => "RuntimeError",
+    };
+    exception(known, format!("{}: {}{note}", error.name, error.message))
 }
 
 /// Returns the event of an exception.

@@ -16,6 +16,7 @@
 //! | `observer` | the observer of a feed, which receives the questions |
 //! | `events`, `prints` | events and output on their way to the parent |
 //! | `session` | a session: its kernel and its feeds |
+//! | `feed_record` | the records of feeds in the audit log, and their spans |
 //! | `dump` | sessions as bytes |
 //! | `worker` | the requests between feeds |
 
@@ -23,6 +24,7 @@ mod arena;
 mod budget;
 mod dump;
 mod events;
+mod feed_record;
 mod frame;
 mod link;
 mod observer;

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use belljar_core::activity::CodeOutcome;
+use belljar_core::activity::trace::Trace;
 use belljar_core::kernel::{Backend, CellRequest, Kernel};
 use belljar_core::{
-    CellResult, CellStatus, CellStep, Exchange, ExitReason, HostFunction, LimitKind, NoProgress, Wait, Waker,
+    Activity, CellResult, CellStatus, CellStep, Exchange, ExitReason, HostFunction, LimitKind, NoProgress, Wait, Waker,
     WakingInterruptHandle,
 };
 use serde::{Deserialize, Serialize};
@@ -13,7 +15,8 @@ use serde_json::value::to_raw_value;
 
 use crate::arena;
 use crate::dump::{self, Dump, DumpKey, SavedState};
-use crate::events::{RunTimes, error_event, exception, resolve, violation};
+use crate::events::{RunTimes, error_event, exception, exception_of_cell, resolve, violation};
+use crate::feed_record::FeedRecord;
 use crate::link::Link;
 use crate::observer::FeedObserver;
 use crate::prints::Prints;
@@ -30,6 +33,8 @@ pub(crate) struct SessionSettings {
     pub(crate) script_name: String,
     pub(crate) limits: ResourceLimits,
     pub(crate) version: u32,
+    /// The first two parts of the version of the client, on which the names that it knows depend.
+    client: [u32; 2],
     print_flush_interval: Option<u32>,
     os_policy: OsPolicy,
 }
@@ -40,10 +45,17 @@ impl From<Configure> for SessionSettings {
             script_name: configure.script_name,
             limits: configure.limits.unwrap_or_default(),
             version: configure.protocol_version,
+            client: client_version(&configure.monty_version),
             print_flush_interval: configure.print_flush_interval_ms,
             os_policy: configure.os_policy.unwrap_or_default(),
         }
     }
+}
+
+/// Returns the first two parts of a version; zeros if it has another form.
+fn client_version(version: &str) -> [u32; 2] {
+    let mut parts = version.split('.').map(|part| part.parse().unwrap_or(0));
+    [parts.next().unwrap_or(0), parts.next().unwrap_or(0)]
 }
 
 /// The settings of a session and a feed for the guest.
@@ -63,6 +75,7 @@ struct GuestSettings<'a> {
     script_name: &'a str,
     max_recursion_depth: Option<u64>,
     version: u32,
+    client: [u32; 2],
     policy: &'a OsPolicy,
 }
 
@@ -90,9 +103,15 @@ pub(crate) struct Session {
     times: RunTimes,
     /// The observer of the feed that is suspended.
     suspended: Option<Arc<FeedObserver>>,
+    record: FeedRecord,
 }
 
 impl Session {
+    /// Sets the audit log and the traces, and the client.
+    pub(crate) fn set_activity(&mut self, activity: Activity, owner: Option<Arc<str>>) {
+        self.record = FeedRecord::new(activity, owner);
+    }
+
     /// Uses a kernel that was started ahead of time.
     pub(crate) fn set_spare(&mut self, kernel: Option<Box<dyn Kernel>>) {
         self.spare = kernel;
@@ -112,6 +131,7 @@ impl Session {
             next_call: 0,
             times,
             suspended: None,
+            record: FeedRecord::default(),
         }
     }
 
@@ -136,15 +156,21 @@ impl Session {
     }
 
     /// Runs a feed until its turn ends.
-    pub(crate) fn feed(&mut self, feed: &Feed) -> TurnEnd {
+    pub(crate) fn feed(&mut self, feed: &Feed, trace: &Trace) -> TurnEnd {
         if let Err(reason) = arena::check(feed.values.as_ref(), feed.inputs.iter().map(|input| input.value)) {
             return TurnEnd::Event(violation(&reason));
+        }
+        if let Err(error) = self.record.begin(&feed.code, trace, &*self.backend) {
+            return TurnEnd::Event(error_event(exception("RuntimeError", error.to_string())));
         }
         self.run(&feed.code, &feed.inputs, feed.values.as_ref(), &feed.cwd, None)
     }
 
     /// Installs packages.
-    pub(crate) fn install(&mut self, requirements: &[String]) -> TurnEnd {
+    pub(crate) fn install(&mut self, requirements: &[String], trace: &Trace) -> TurnEnd {
+        if let Err(error) = self.record.begin("", trace, &*self.backend) {
+            return TurnEnd::Event(error_event(exception("RuntimeError", error.to_string())));
+        }
         match self.run("", &[], None, "", Some(requirements)) {
             TurnEnd::Event(Event::Complete(_)) => TurnEnd::Event(Event::Ok(crate::proto::Unit {})),
             other => other,
@@ -164,6 +190,7 @@ impl Session {
             script_name: &settings.script_name,
             max_recursion_depth: settings.limits.max_recursion_depth,
             version: settings.version,
+            client: settings.client,
             policy: &settings.os_policy,
         };
         let feed = GuestFeed { session, number: self.feeds, inputs, values, cwd, install };
@@ -188,7 +215,8 @@ impl Session {
         self.times.feed = 0;
         let observer = Arc::new(self.observer(Questions::numbered_from(self.next_call)));
         let waker = self.waker();
-        let step = self.step(&observer, |kernel, observer| kernel.begin(&cell, observer, waker));
+        let activity = self.record.activity();
+        let step = self.step(&observer, |kernel, observer| kernel.begin(&cell, activity.observe(observer), waker));
         self.drive(observer, step)
     }
 
@@ -226,7 +254,8 @@ impl Session {
         let waker = self.waker();
         let kernel = self.kernel.as_deref_mut()?;
         let handle = Arc::new(WakingInterruptHandle { inner: kernel.interrupt_handle(), waker });
-        Some(observer.run(handle, || act(kernel, observer.clone())))
+        let activity = self.record.activity();
+        Some(observer.run(handle, || activity.measure(|| act(kernel, observer.clone()))))
     }
 
     /// Continues the code until its turn ends.
@@ -265,6 +294,7 @@ impl Session {
 
     fn finish(&mut self, observer: &Arc<FeedObserver>, result: CellResult) -> TurnEnd {
         self.end_feed(observer);
+        self.record.end(&result.status);
         let event = match result.status {
             CellStatus::Ok => {
                 let end = observer.take_value().and_then(|value| serde_json::from_str(value.json.get()).ok());
@@ -275,7 +305,7 @@ impl Session {
                 }
             }
             CellStatus::TimedOut { after, .. } => error_event(self.time_limit(observer, after)),
-            CellStatus::Error(error) => error_event(exception(&error.name, error.message)),
+            CellStatus::Error(error) => error_event(exception_of_cell(&error, "")),
             CellStatus::KernelDied(reason) => {
                 let event = self.died(observer, &reason);
                 return self.restart(observer, event);
@@ -300,7 +330,7 @@ impl Session {
             }
             _ => {
                 let error = reason.to_cell_error(self.backend.limits());
-                error_event(exception(&error.name, format!("{} ({lost})", error.message)))
+                error_event(exception_of_cell(&error, &format!(" ({lost})")))
             }
         }
     }
@@ -308,6 +338,7 @@ impl Session {
     /// Ends a feed whose interpreter cannot be continued.
     fn lost(&mut self, observer: &Arc<FeedObserver>, reason: &str) -> TurnEnd {
         self.end_feed(observer);
+        self.record.end(CodeOutcome::failed(reason));
         self.restart(observer, violation(&format!("the code cannot be continued: {reason}")))
     }
 
@@ -405,7 +436,7 @@ impl Session {
         (session.feeds, session.next_call, session.times) = (feeds, next_call, times);
         let failed = |error: belljar_core::kernel::KernelError| format!("failed to restore the session: {error}");
         if let Some(snapshot) = &snapshot {
-            let kernel = session.backend.restore(snapshot, None, None, &NoProgress).map_err(failed)?;
+            let kernel = session.backend.restore(snapshot, &|| None, None, &NoProgress).map_err(failed)?;
             session.kernel = Some(kernel);
         }
         let Some(questions) = questions else { return Ok((session, None)) };

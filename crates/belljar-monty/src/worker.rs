@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use belljar_core::NoProgress;
+use belljar_core::activity::trace::Trace;
 use belljar_core::kernel::{Backend, Kernel};
+use belljar_core::{Activity, NoProgress};
 
 use crate::budget;
 use crate::dump::{self, DumpKey};
@@ -27,6 +28,10 @@ pub struct WorkerOptions {
     pub with_memory: Option<BackendWithMemory>,
     /// Signs dumps.
     pub dump_key: DumpKey,
+    /// The audit log and the traces.
+    pub activity: Activity,
+    /// The client, if it is authenticated.
+    pub owner: Option<Arc<str>>,
 }
 
 /// A worker.
@@ -34,6 +39,8 @@ pub struct Worker {
     options: WorkerOptions,
     link: Arc<Link>,
     session: Option<Session>,
+    /// The place of the current request in its sender's trace.
+    trace: Trace,
     /// A kernel for the next session, which is started while the parent has nothing to ask.
     spare: Option<Box<dyn Kernel>>,
 }
@@ -47,7 +54,7 @@ enum Next {
 impl Worker {
     /// Creates a worker.
     pub fn new(options: WorkerOptions, link: Link) -> Self {
-        Self { options, link: Arc::new(link), session: None, spare: None }
+        Self { options, link: Arc::new(link), session: None, trace: Trace::default(), spare: None }
     }
 
     /// Handles requests until the parent is gone or ends the worker. Must be called on a thread of
@@ -106,6 +113,7 @@ impl Worker {
         match budget::decode(bytes) {
             Ok(ParentRequest { kind: Some(request), trace_parent }) => {
                 tracing::debug!(trace_parent, "a request of a Monty session");
+                self.trace = Trace::from_headers(trace_parent.as_deref(), None);
                 matches!(self.handle(request), Next::Serve)
             }
             Ok(_) => {
@@ -161,8 +169,8 @@ impl Worker {
             Request::Feed(_) | Request::InstallDependencies(_) if session.is_suspended() => {
                 TurnEnd::Event(violation("a feed is suspended: answer it first"))
             }
-            Request::Feed(feed) => session.feed(&feed),
-            Request::InstallDependencies(install) => session.install(&install.requirements),
+            Request::Feed(feed) => session.feed(&feed, &self.trace),
+            Request::InstallDependencies(install) => session.install(&install.requirements, &self.trace),
             request => session.resume(request),
         }
     }
@@ -189,6 +197,7 @@ impl Worker {
         let has_own_backend = !Arc::ptr_eq(&backend, &self.options.backend);
         let mut session = Session::new(self.link.clone(), backend, settings);
         session.set_spare(if has_own_backend { None } else { self.spare.take() });
+        session.set_activity(self.options.activity.clone(), self.options.owner.clone());
         self.session = Some(session);
         self.emit(Event::Ok(Unit {}));
         Next::Serve
@@ -218,7 +227,8 @@ impl Worker {
             Session::restore(self.link.clone(), backend, dump)
         });
         match restored {
-            Ok((session, event)) => {
+            Ok((mut session, event)) => {
+                session.set_activity(self.options.activity.clone(), self.options.owner.clone());
                 let name = session.script_name().to_owned();
                 let (limits, times) = session.stamps();
                 self.session = Some(session);

@@ -9,7 +9,7 @@ use super::{Arena, NodePair, TimeZone, Unit, Uuid};
 /// An event.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ChildEvent {
-    #[prost(oneof = "Event", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
+    #[prost(oneof = "Event", tags = "1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12")]
     pub(crate) kind: Option<Event>,
     #[prost(uint64, tag = "20")]
     pub(crate) total_execution_micros: u64,
