@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use belljar_core::kernel::{
-    Backend, CellObserver, CompletedRun, Kernel, KernelError, KernelSnapshot, OneShotRequest, RunOnThread,
+    Backend, CellObserver, CompletedRun, FindBase, Kernel, KernelError, KernelSnapshot, OneShotRequest, RunOnThread,
 };
 use belljar_core::progress::ProgressStep;
 use belljar_core::{BackendStatistics, CallCancellation, InstallStatistics, Limits, Progress, SessionFolder};
@@ -369,6 +369,10 @@ impl Backend for NativeBackend {
         false
     }
 
+    fn runs_on_caller(&self) -> bool {
+        false
+    }
+
     fn supports_exchange(&self) -> bool {
         false
     }
@@ -380,7 +384,7 @@ impl Backend for NativeBackend {
     fn restore(
         &self,
         _: &KernelSnapshot,
-        _: Option<&Path>,
+        _: FindBase<'_>,
         _: Option<&SessionFolder>,
         _: &dyn Progress,
     ) -> Result<Box<dyn Kernel>, KernelError> {

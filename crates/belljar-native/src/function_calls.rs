@@ -118,7 +118,7 @@ impl FunctionSocket {
         }
     }
 
-    /// Closes the connection of a kernel that has broken the protocol. What it has sent since is not handled.
+    /// Closes the connection of a kernel that has broken the protocol. Messages that it has sent since are not handled.
     fn refuse(&mut self) {
         self.received = Vec::new();
         self.scanned = 0;

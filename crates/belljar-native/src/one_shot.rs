@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use belljar_core::activity::trace::SpanName;
 use belljar_core::kernel::{CellError, CellObserver, CellRequest, CompletedRun, Kernel, KernelError, OneShotRequest};
 use belljar_core::mime::Image;
 use belljar_core::{
@@ -33,7 +34,7 @@ pub(crate) fn run(
     observer: Arc<dyn CellObserver>,
     cancellation: &CallCancellation,
 ) -> Result<CompletedRun, KernelError> {
-    let OneShotRequest { code, globals, dependencies, timeout, exchange, tools, network } = request;
+    let OneShotRequest { code, globals, dependencies, timeout, exchange, tools, network, owner: _, scope: _ } = request;
     if let Some(policy) = &network {
         kernel.narrow_network(policy)?;
     }
@@ -159,6 +160,7 @@ impl Call<'_> {
             }
         }
         self.observer.on_phase("running");
+        self.observer.on_stage(SpanName::Run);
         let (code, tools) = (self.code.to_owned(), self.tools);
         let cell = CellRequest { code, timeout: time_limit, tools, ..CellRequest::default() };
         let begin = Instant::now();

@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use belljar_core::ConnectionRecord;
+use belljar_core::{ConnectionRecord, UsageMeter, current_meter};
 use parking_lot::Mutex;
 
 use crate::channel::{Channel, SharedChannel};
 use crate::connection::Connection;
+use crate::failure::Failure;
 use crate::limits::{Counts, NetworkLimits, count};
 use crate::names::NameTable;
 use crate::network::{Network, NetworkObserver};
@@ -39,6 +40,8 @@ pub struct Connections {
     /// The policy once it was narrowed.
     narrowed: OnceLock<Policy>,
     pub(crate) counts: Counts,
+    /// The meter of the owner of the code, if it has one.
+    meter: Option<Arc<dyn UsageMeter>>,
     observer: Mutex<Arc<dyn NetworkObserver>>,
     names: Mutex<NameTable>,
     /// Connections that the code has not closed.
@@ -67,6 +70,7 @@ impl Connections {
             policy,
             narrowed: OnceLock::new(),
             counts: Counts::default(),
+            meter: current_meter(),
             observer: Mutex::new(observer),
             names: Mutex::default(),
             open: Arc::default(),
@@ -161,6 +165,9 @@ impl Connections {
             let text = format!("failed to open a connection to {host}:{port}: {reason}");
             Refusal::new(RefusalKind::Limit, text)
         };
+        if let Some(meter) = &self.meter {
+            meter.check_network().map_err(failed)?;
+        }
         let open = OpenHandle(Arc::clone(&self.open));
         let tasks = self.tasks.lock().len();
         if self.open.fetch_add(1, Ordering::Relaxed) >= limits.connections
@@ -249,6 +256,14 @@ impl Connections {
     /// Returns the limits.
     pub fn limits(&self) -> &NetworkLimits {
         &self.network.limits
+    }
+
+    /// Adds bytes that were sent or received to what the owner of the code has used.
+    pub(crate) fn spend(&self, bytes: usize) -> Result<(), Failure> {
+        let Some(meter) = self.meter.as_ref().filter(|_| bytes > 0) else { return Ok(()) };
+        let checked = meter.check_network().map_err(Failure::Limit);
+        meter.add_network(bytes as u64);
+        checked
     }
 
     /// Passes a record to the observer.

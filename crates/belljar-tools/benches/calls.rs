@@ -57,6 +57,7 @@ fn main() {
     let policy = ToolPolicy::new(&[], &[], ApprovalMode::None).unwrap();
     let limits = ToolLimits { calls: u32::MAX, concurrency: 1_000, ..ToolLimits::default() };
     let context = ToolRunContext {
+        scope: belljar_core::Scope::default(),
         runtime: runtime.handle().clone(),
         approver: Arc::new(NoApprover { reason: String::new() }),
         grants: Arc::default(),

@@ -1,9 +1,12 @@
 //! The log of a run's tool calls.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use belljar_audit::{Details, Event};
+use belljar_core::Scope;
+use belljar_core::{CellWatcher, ToolCallEvent};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +45,23 @@ pub enum CallStatus {
     Cancelled,
     /// The process that had sent the call ended before the result arrived.
     Interrupted,
+}
+
+impl CallStatus {
+    /// Returns the name, as JSON has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Ok => "ok",
+            Self::Error => "error",
+            Self::Denied => "denied",
+            Self::Timeout => "timeout",
+            Self::Unavailable => "unavailable",
+            Self::Limit => "limit",
+            Self::Cancelled => "cancelled",
+            Self::Interrupted => "interrupted",
+        }
+    }
 }
 
 impl From<&ToolFailure> for CallStatus {
@@ -148,15 +168,46 @@ impl ToolEvents for NoToolEvents {
 pub(crate) struct Recorder {
     log: Mutex<CallLog>,
     events: Arc<dyn ToolEvents>,
+    scope: Scope,
+    /// Follows the calls for operators.
+    watcher: OnceLock<Arc<dyn CellWatcher>>,
+    /// The number of the next call for the watcher.
+    next: AtomicU64,
     /// Set once the calls in progress go on elsewhere: their end here is no event.
     is_suspended: AtomicBool,
 }
 
 impl Recorder {
     /// Creates a recorder that goes on with a log. Calls in progress in it are left out: they are recorded anew.
-    pub(crate) fn restored(mut log: CallLog, events: Arc<dyn ToolEvents>) -> Arc<Self> {
+    pub(crate) fn restored(mut log: CallLog, events: Arc<dyn ToolEvents>, scope: Scope) -> Arc<Self> {
         log.calls.retain(|call| call.status != CallStatus::Running);
-        Arc::new(Self { log: Mutex::new(log), events, is_suspended: AtomicBool::new(false) })
+        let (watcher, next) = (OnceLock::new(), AtomicU64::new(log.calls.len() as u64 + log.omitted));
+        Arc::new(Self { log: Mutex::new(log), events, scope, watcher, next, is_suspended: AtomicBool::new(false) })
+    }
+
+    /// Sets the watcher of the calls. Only the first call has an effect.
+    pub(crate) fn set_watcher(&self, watcher: &Arc<dyn CellWatcher>) {
+        let _ = self.watcher.set(watcher.clone());
+    }
+
+    pub(crate) fn watcher(&self) -> Option<&Arc<dyn CellWatcher>> {
+        self.watcher.get()
+    }
+
+    fn notify(&self, number: u64, record: &CallRecord) {
+        self.events.on_call(record);
+        if let Some(watcher) = self.watcher() {
+            watcher.on_call(&ToolCallEvent {
+                number,
+                server: &record.server,
+                tool: &record.tool,
+                arguments: &record.arguments,
+                status: record.status.name(),
+                duration_ms: record.duration_ms,
+                result_bytes: record.result_bytes,
+                error: record.error.as_deref(),
+            });
+        }
     }
 
     /// Ends the recording: the calls in progress go on elsewhere.
@@ -175,7 +226,13 @@ impl Recorder {
             result_bytes: 0,
             error: None,
         };
-        self.events.on_call(&record);
+        self.scope.record(Event::ToolStart, || Details {
+            name: Some(format!("{}.{}", record.server, record.tool)),
+            arguments: Some(arguments.to_owned()),
+            ..Details::default()
+        });
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        self.notify(number, &record);
         let mut log = self.log.lock();
         let at = (log.calls.len() < MAX_RECORDS).then_some(log.calls.len());
         match at {
@@ -183,7 +240,7 @@ impl Recorder {
             None => log.omitted += 1,
         }
         drop(log);
-        CallInProgress { recorder: self.clone(), at, record, start: Instant::now() }
+        CallInProgress { recorder: self.clone(), at, number, record, start: Instant::now() }
     }
 
     /// Records that the calls in progress are cancelled, before their tasks have ended.
@@ -203,6 +260,7 @@ impl Recorder {
 pub(crate) struct CallInProgress {
     recorder: Arc<Recorder>,
     at: Option<usize>,
+    number: u64,
     record: CallRecord,
     start: Instant,
 }
@@ -237,6 +295,15 @@ impl Drop for CallInProgress {
         {
             slot.clone_from(&self.record);
         }
-        self.recorder.events.on_call(&self.record);
+        self.recorder.notify(self.number, &self.record);
+        let CallRecord { server, tool, status, error, result_bytes, .. } = &self.record;
+        self.recorder.scope.record(Event::ToolEnd, || Details {
+            name: Some(format!("{server}.{tool}")),
+            outcome: Some(status.name().into()),
+            error: error.clone(),
+            duration: Some(self.start.elapsed()),
+            bytes: Some(*result_bytes),
+            ..Details::default()
+        });
     }
 }

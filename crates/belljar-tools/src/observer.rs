@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
+use belljar_core::activity::trace::SpanName;
 use belljar_core::kernel::{CellObserver, InputError, InputReply};
 use belljar_core::mime::DisplayEvent;
 use belljar_core::progress::{ProgressStep, StepProgress};
-use belljar_core::{ConnectionRecord, EncodedValue, FunctionCall, Progress, ReplySender, RunReport, Stream};
+use belljar_core::{
+    CellWatcher, ConnectionRecord, EncodedValue, FunctionCall, Progress, ReplySender, RunReport, Stream,
+};
 
 use crate::run::ToolRun;
 
@@ -49,6 +52,10 @@ impl CellObserver for ToolObserver {
 
     fn on_phase(&self, name: &str) {
         self.inner.on_phase(name);
+    }
+
+    fn on_stage(&self, stage: SpanName) {
+        self.inner.on_stage(stage);
     }
 
     fn on_installed(&self, packages: &str) {
@@ -94,5 +101,10 @@ impl CellObserver for ToolObserver {
     fn cancel_function(&self, id: u64) {
         self.run.cancel(id);
         self.inner.cancel_function(id);
+    }
+
+    fn watch(&self, watcher: &Arc<dyn CellWatcher>) {
+        self.run.set_watcher(watcher);
+        self.inner.watch(watcher);
     }
 }

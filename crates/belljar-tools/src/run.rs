@@ -17,8 +17,14 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::Poll;
+use std::time::Instant;
 
-use belljar_core::{EncodedValue, FunctionCall, FunctionError, FunctionReply, ReplySender, TOOL_OPERATIONS};
+use belljar_audit::{Details, Event};
+use belljar_core::activity::trace::{KeyValue, Span, SpanName};
+use belljar_core::kernel::INPUT_TIMEOUT;
+use belljar_core::{
+    CellWatcher, EncodedValue, FunctionCall, FunctionError, FunctionReply, ReplySender, Scope, TOOL_OPERATIONS,
+};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -27,7 +33,7 @@ use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
 use crate::approval::{Approval, ApprovalRequest, Approver, GrantState, RunGrants, SessionGrants};
-use crate::call_log::{CallInProgress, CallLog, Recorder, ToolEvents};
+use crate::call_log::{CallInProgress, CallLog, CallStatus, Recorder, ToolEvents};
 use crate::catalogue::{Missing, Server, Tool, Tools};
 use crate::connection::CallFailure;
 use crate::description::Detail;
@@ -58,6 +64,7 @@ pub(crate) struct Shared {
     /// Held while the user is asked, so that calls of the same tool ask once.
     asking: tokio::sync::Mutex<()>,
     pub(crate) recorder: Arc<Recorder>,
+    scope: Scope,
     permits: Semaphore,
     pub(crate) clock: Arc<WaitClock>,
     pub(crate) calls: AtomicU32,
@@ -87,6 +94,8 @@ pub struct ToolRunContext {
     pub grants: Arc<SessionGrants>,
     /// Receives the calls.
     pub events: Arc<dyn ToolEvents>,
+    /// The context of the run, for the audit log and for traces.
+    pub scope: Scope,
 }
 
 impl ToolRun {
@@ -102,7 +111,7 @@ impl ToolRun {
         journal: Option<Arc<dyn CallJournal>>,
         saved: SavedRun,
     ) -> Self {
-        let ToolRunContext { runtime, approver, grants, events } = context;
+        let ToolRunContext { runtime, approver, grants, events, scope } = context;
         let permits = Semaphore::new(usize::from(tools.limits.concurrency.max(1)));
         let clock = WaitClock::restored(tools.limits.wait, saved.waited);
         let run_grants = RunGrants::default();
@@ -114,7 +123,8 @@ impl ToolRun {
             session_grants: grants,
             run_grants,
             asking: tokio::sync::Mutex::default(),
-            recorder: Recorder::restored(saved.log, events),
+            recorder: Recorder::restored(saved.log, events, scope.clone()),
+            scope,
             permits,
             clock,
             calls: AtomicU32::new(saved.calls),
@@ -186,6 +196,11 @@ impl ToolRun {
             operation.task.abort();
         }
         self.shared.recorder.cancel();
+    }
+
+    /// Sets the watcher of the calls, which can also answer what the user is asked. Only the first call has an effect.
+    pub(crate) fn set_watcher(&self, watcher: &Arc<dyn CellWatcher>) {
+        self.shared.recorder.set_watcher(watcher);
     }
 
     /// Returns the calls so far.
@@ -269,15 +284,29 @@ impl Shared {
         }
     }
 
+    fn begin_span(&self, call: &Call) -> Span {
+        let name = format!("{}.{}", shorten(&call.server, 80), shorten(&call.tool, 128));
+        self.scope.begin_span(SpanName::ToolCall, &name, || {
+            let mut attributes = vec![
+                KeyValue::new("gen_ai.operation.name", "execute_tool"),
+                KeyValue::new("gen_ai.tool.name", shorten(&call.tool, 128)),
+                KeyValue::new("belljar.mcp.server", shorten(&call.server, 80)),
+            ];
+            attributes.extend(call.resource.as_ref().map(|uri| KeyValue::new("mcp.resource.uri", shorten(uri, 200))));
+            attributes
+        })
+    }
+
     /// Counts a call, sends it, and records its result.
     async fn call(&self, operating: Operating, begun: BegunCall) -> Result<EncodedValue, ToolFailure> {
         let BegunCall { call, record } = begun;
+        let span = self.begin_span(&call);
         let limit = self.tools.limits.calls;
         let result = match self.calls.fetch_add(1, Ordering::Relaxed) {
             count if count < limit => {
                 let sent = match &call.resource {
-                    Some(uri) => Box::pin(self.read(operating, &call, uri)).await,
-                    None => Box::pin(self.call_tool(operating, &call)).await,
+                    Some(uri) => Box::pin(span.trace().run(self.read(operating, &call, uri))).await,
+                    None => Box::pin(span.trace().run(self.call_tool(operating, &call))).await,
                 };
                 sent.and_then(|value| self.within_size(value))
             }
@@ -287,6 +316,9 @@ impl Shared {
                 Err(ExceededLimit::Calls(limit).into())
             }
         };
+        if let Err(failure) = &result {
+            span.fail(CallStatus::from(failure).name(), "the call failed");
+        }
         record.end(result.as_ref().map(size));
         result
     }
@@ -435,8 +467,18 @@ impl Shared {
         let request = ApprovalRequest::new(operating.id, server, tool, &call.arguments, line, has_changed);
         // A run that can wait on the disk waits for its user for as long as it takes.
         let pause = self.journal.as_ref().map(|_| self.clock.pause());
-        let approved = self.approver.approve(request).await;
+        let name = format!("{server}.{tool}");
+        let asked =
+            || Details { name: Some(name.clone()), arguments: Some(call.arguments.clone()), ..Details::default() };
+        self.scope.record(Event::ApprovalAsk, asked);
+        let begin = Instant::now();
+        let (approved, by) = match self.recorder.watcher() {
+            // The questions of a run that can wait on the disk are for operators, too.
+            Some(watcher) if self.journal.is_none() => self.ask_user_or_operator(request, &**watcher).await,
+            _ => (self.approver.approve(request).await, "client"),
+        };
         drop(pause);
+        self.record_approval(name, begin, &approved, by);
         match approved {
             Ok(Approval::Once) => {}
             Ok(Approval::ToolForRun) => self.run_grants.grant(fingerprint),
@@ -449,6 +491,47 @@ impl Shared {
             }
         }
         Ok(())
+    }
+
+    /// Asks the user and the operators, and returns the first answer and who gave it. If the user cannot be asked, an
+    /// operator has the time of a user to answer.
+    async fn ask_user_or_operator(
+        &self,
+        request: ApprovalRequest,
+        watcher: &dyn CellWatcher,
+    ) -> (Result<Approval, String>, &'static str) {
+        let mut operator = watcher.ask(request.question());
+        let of_operator = |line: Option<String>| line.map_or(Approval::Denied, |line| Approval::from_answer(&line));
+        tokio::select! {
+            line = &mut operator => (Ok(of_operator(line)), "operator"),
+            answer = self.approver.approve(request) => match answer {
+                Ok(approval) => (Ok(approval), "client"),
+                Err(reason) => match tokio::time::timeout(INPUT_TIMEOUT, operator).await {
+                    Ok(line) => (Ok(of_operator(line)), "operator"),
+                    Err(_) => (Err(format!("{reason}, and no operator has answered")), "client"),
+                },
+            },
+        }
+    }
+}
+
+impl Shared {
+    fn record_approval(&self, name: String, begin: Instant, approved: &Result<Approval, String>, by: &'static str) {
+        let (event, outcome) = match approved {
+            Ok(Approval::Once) => (Event::ApprovalGrant, "once"),
+            Ok(Approval::ToolForRun) => (Event::ApprovalGrant, "run"),
+            Ok(Approval::ToolForSession) => (Event::ApprovalGrant, "session"),
+            Ok(Approval::Denied) => (Event::ApprovalDeny, "denied"),
+            Err(_) => (Event::ApprovalDeny, "not-asked"),
+        };
+        self.scope.record(event, || Details {
+            name: Some(name),
+            outcome: Some(outcome.into()),
+            by: Some(if approved.is_ok() { by } else { "policy" }),
+            error: approved.as_ref().err().cloned(),
+            duration: Some(begin.elapsed()),
+            ..Details::default()
+        });
     }
 }
 

@@ -250,6 +250,7 @@ impl Relay {
     /// Counts bytes that are sent.
     pub(crate) fn count_sent(&self, bytes: usize) -> Result<(), Failure> {
         let limit = self.connections.limits().bytes_sent;
+        self.connections.spend(bytes)?;
         if count(&self.connections.counts.sent, bytes as u64, limit) {
             return Ok(());
         }
@@ -258,6 +259,7 @@ impl Relay {
 
     /// Counts bytes that are received and passes them to the code.
     pub(crate) fn deliver(&self, data: &[u8]) -> Result<(), Failure> {
+        self.connections.spend(data.len())?;
         let limit = self.connections.limits().bytes_received;
         if !count(&self.connections.counts.received, data.len() as u64, limit) {
             return Err(Failure::Limit(format!("more than {limit} bytes were received")));

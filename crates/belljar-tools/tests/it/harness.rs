@@ -84,6 +84,7 @@ impl Session {
     /// Starts a run.
     pub(crate) fn run(&self) -> TestRun {
         let context = ToolRunContext {
+            scope: belljar_core::Scope::default(),
             runtime: runtime().handle().clone(),
             approver: self.approver.clone(),
             grants: self.grants.clone(),
