@@ -168,7 +168,8 @@ impl RunAnswer {
         }
     }
 
-    fn output_text(&self) -> String {
+    /// Returns standard output and standard error as text.
+    pub(crate) fn output_text(&self) -> String {
         String::from_utf8_lossy(&self.output).into_owned()
     }
 

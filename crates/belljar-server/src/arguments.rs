@@ -7,6 +7,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use belljar_core::REPORT_KEY;
+use belljar_core::Scope;
 use belljar_core::kernel::{CellRequest, OneShotRequest};
 use rmcp::model::JsonObject;
 use schemars::JsonSchema;
@@ -15,6 +16,8 @@ use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::to_raw_value;
+
+use crate::decision::Decision;
 
 /// The maximum length of code, in bytes.
 pub(crate) const MAX_CODE: usize = 4 << 20;
@@ -94,6 +97,8 @@ impl RunPythonCode {
             exchange: None,
             tools: false,
             network: None,
+            owner: None,
+            scope: Scope::default(),
         })
     }
 }
@@ -139,6 +144,19 @@ pub(crate) struct ListRuns {
 pub(crate) struct ResumeRun {
     /// The run
     pub(crate) run_id: String,
+}
+
+/// The arguments of `answer_question`.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct AnswerQuestion {
+    /// The run
+    pub(crate) run_id: String,
+    /// The number of the question
+    pub(crate) question: u64,
+    /// The token of the question, which the result has for the panel alone
+    pub(crate) token: String,
+    /// The user's decision
+    pub(crate) decision: Decision,
 }
 
 /// The arguments of `upload_file`.

@@ -225,6 +225,39 @@ pub(crate) fn session_use(message: &[u8]) -> Option<SessionUse> {
     }
 }
 
+/// Returns the ID of the run that a message names, if it names one and no session: a call that continues a run, or a
+/// request about its task.
+pub(crate) fn used_run(message: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Message {
+        method: String,
+        params: Option<Params>,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Params {
+        name: String,
+        arguments: Option<Arguments>,
+        request_state: Option<String>,
+        task_id: Option<String>,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Arguments {
+        run_id: Option<String>,
+    }
+    let Message { method, params } = serde_json::from_slice(message).ok()?;
+    let Params { arguments, request_state, task_id, .. } = params?;
+    match &*method {
+        "tools/call" => match request_state {
+            Some(state) => Some(state.split('.').next()?.to_owned()),
+            None => arguments?.run_id,
+        },
+        "tasks/get" | "tasks/update" | "tasks/cancel" | "tasks/result" => task_id,
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use futures::FutureExt;

@@ -14,7 +14,8 @@ use belljar_sessions::SessionId;
 use futures::StreamExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::arrival::{ArrivalOrder, SenderTurn, session_use};
+use crate::arrival::{ArrivalOrder, SenderTurn, session_use, used_run};
+use crate::cluster::{PassedOn, UsedRun, UsedSession, check_body};
 use crate::metrics::{Refusal, Refusals};
 use crate::task_transport::RequestsTask;
 
@@ -36,6 +37,8 @@ pub(crate) struct BodyReader {
     buffered: Arc<Semaphore>,
     order: ArrivalOrder<SessionId>,
     refusals: Refusals,
+    /// True if this server is a replica.
+    is_in_cluster: bool,
 }
 
 /// The reason why a body was not read.
@@ -52,7 +55,12 @@ enum BodyError {
 impl BodyReader {
     pub(crate) fn new(max_body: usize, order: ArrivalOrder<SessionId>, refusals: Refusals) -> Self {
         let buffered = Arc::new(Semaphore::new(MAX_BUFFERED_BYTES));
-        Self { max_body, timeout: BODY_TIMEOUT, buffered, order, refusals }
+        Self { max_body, timeout: BODY_TIMEOUT, buffered, order, refusals, is_in_cluster: false }
+    }
+
+    /// Looks for the runs that requests name.
+    pub(crate) fn in_cluster(self, is_in_cluster: bool) -> Self {
+        Self { is_in_cluster, ..self }
     }
 
     /// Reads a body. Its memory counts as buffered until the returned permit is dropped.
@@ -124,13 +132,22 @@ pub(crate) async fn read_body(State(reader): State<BodyReader>, request: Request
         Ok(read) => read,
         Err(error) => return reader.refuse(&error),
     };
+    if parts.extensions.get::<PassedOn>().is_some_and(|passed_on| !check_body(passed_on, &bytes)) {
+        return (StatusCode::BAD_REQUEST, "the body is not the one that another replica has sent").into_response();
+    }
     if let Some(session_use) = session_use(&bytes) {
+        parts.extensions.insert(UsedSession(session_use.session.clone()));
         match &sender_turn {
             Some(turn) if session_use.is_interrupt => turn.wait_briefly().await,
             Some(turn) => turn.wait().await,
             None => (),
         }
         parts.extensions.insert(reader.order.enter(session_use.session));
+    }
+    if reader.is_in_cluster
+        && let Some(run) = used_run(&bytes)
+    {
+        parts.extensions.insert(UsedRun(run));
     }
     if let Some(mark) = RequestsTask::of(&bytes) {
         parts.extensions.insert(mark);
@@ -149,7 +166,8 @@ mod tests {
 
     fn reader(max_body: usize, buffered: usize, timeout: Duration) -> BodyReader {
         let buffered = Arc::new(Semaphore::new(buffered));
-        BodyReader { max_body, timeout, buffered, order: ArrivalOrder::default(), refusals: Refusals::default() }
+        let (order, refusals) = (ArrivalOrder::default(), Refusals::default());
+        BodyReader { max_body, timeout, buffered, order, refusals, is_in_cluster: false }
     }
 
     #[tokio::test]

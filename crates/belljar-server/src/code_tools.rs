@@ -5,6 +5,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use belljar_core::Scope;
 use belljar_core::kernel::{CellObserver, InputError, InputReply};
 use belljar_tools::{
     Approval, ApprovalRequest, Approver, CallJournal, CallRecord, CallStatus, Detail, NoApprover, ObserverApprover,
@@ -20,6 +21,7 @@ use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::activity::scope_of;
 use crate::arguments::{self, ArgumentError};
 use crate::elicitation::{can_ask, elicit};
 use crate::input_rounds::InputPrompt;
@@ -219,13 +221,13 @@ impl ClientTools {
         } else {
             Arc::new(ElicitApprover(context.peer.clone()))
         };
-        (PreparedCalls { tools: self.clone(), approver, runtime: Handle::current() }, prompts)
+        (PreparedCalls { tools: self.clone(), approver, runtime: Handle::current(), scope: scope_of(context) }, prompts)
     }
 
     /// Returns the calls of a cell whose client `observer` asks for input.
-    pub(crate) fn for_cell(&self, observer: Arc<dyn CellObserver>) -> (ToolRun, Arc<dyn CellObserver>) {
+    pub(crate) fn for_cell(&self, observer: Arc<dyn CellObserver>, scope: Scope) -> (ToolRun, Arc<dyn CellObserver>) {
         let approver = Arc::new(ObserverApprover::new(observer.clone(), CANNOT_ASK));
-        PreparedCalls { tools: self.clone(), approver, runtime: Handle::current() }.start(observer)
+        PreparedCalls { tools: self.clone(), approver, runtime: Handle::current(), scope }.start(observer)
     }
 }
 
@@ -237,10 +239,11 @@ impl ClientTools {
         approver: Arc<dyn Approver>,
         journal: Arc<dyn CallJournal>,
         saved: SavedRun,
+        scope: Scope,
     ) -> (ToolRun, Arc<dyn CellObserver>) {
         let Self { code_tools, grants } = self.clone();
         let events = Arc::new(CallEvents(observer.clone()));
-        let context = ToolRunContext { runtime: Handle::current(), approver, grants, events };
+        let context = ToolRunContext { runtime: Handle::current(), approver, grants, events, scope };
         let run = ToolRun::restored(code_tools.tools, context, Some(journal), saved);
         let observer = Arc::new(ToolObserver::new(observer, run.clone()));
         (run, observer)
@@ -252,14 +255,15 @@ pub(crate) struct PreparedCalls {
     tools: ClientTools,
     approver: Arc<dyn Approver>,
     runtime: Handle,
+    scope: Scope,
 }
 
 impl PreparedCalls {
     /// Begins the run. Also returns the observer that handles its calls.
     pub(crate) fn start(self, observer: Arc<dyn CellObserver>) -> (ToolRun, Arc<dyn CellObserver>) {
-        let Self { tools: ClientTools { code_tools, grants }, approver, runtime } = self;
+        let Self { tools: ClientTools { code_tools, grants }, approver, runtime, scope } = self;
         let events = Arc::new(CallEvents(observer.clone()));
-        let run = ToolRun::new(code_tools.tools, ToolRunContext { runtime, approver, grants, events });
+        let run = ToolRun::new(code_tools.tools, ToolRunContext { runtime, approver, grants, events, scope });
         let observer = Arc::new(ToolObserver::new(observer, run.clone()));
         (run, observer)
     }

@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
 use crate::arrival::{ArrivalOrder, Sender};
+use crate::guard::ConnectionNumber;
 use crate::http::SESSION_ID_HEADER;
 
 /// The time in which the head of a connection's first request must arrive.
@@ -160,6 +161,7 @@ impl HyperService<Request<Incoming>> for ConnectionService {
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         self.has_request.store(true, Ordering::Relaxed);
+        request.extensions_mut().insert(ConnectionNumber(self.number));
         if request.method() == Method::POST {
             let turn = self.order.enter(self.sender(&request));
             request.extensions_mut().insert(turn);

@@ -12,11 +12,12 @@ use axum::http::header::{AUTHORIZATION, HOST, ORIGIN, RETRY_AFTER, WWW_AUTHENTIC
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use belljar_sessions::Owner;
+use belljar_sessions::{Cluster, Owner, TenantKey};
 use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
+use crate::cluster::{self, PassedOn};
 use crate::cors;
 use crate::metrics::{Refusal, Refusals};
 use crate::oauth::{AuthError, METADATA_PATH, OAuth};
@@ -39,18 +40,52 @@ pub struct AccessPolicy {
     pub tokens: Tokens,
     /// The OAuth issuer whose tokens are accepted as well.
     pub oauth: Option<OAuth>,
+    /// The access of operators to `/admin` and `/console`, if these are served.
+    pub operators: Option<Operators>,
+}
+
+/// The access of operators. Their requests always need a token, which is not one of a user.
+#[derive(Debug, Clone, Default)]
+pub struct Operators {
+    /// The accepted bearer tokens.
+    pub tokens: Tokens,
+    /// The scope with which a token of the OAuth issuer is one of an operator.
+    pub scope: Option<String>,
 }
 
 /// Bearer tokens, stored as SHA-256 digests. Clones share them, so that a running server accepts those that replace
 /// them.
 #[derive(Debug, Clone, Default)]
-pub struct Tokens(Arc<RwLock<Vec<[u8; 32]>>>);
+pub struct Tokens(Arc<RwLock<Vec<KnownToken>>>);
+
+/// A token.
+#[derive(Debug, Clone)]
+struct KnownToken {
+    digest: [u8; 32],
+    /// The name of its owner in the quotas. Tokens of the same name share them.
+    name: Option<Arc<str>>,
+}
+
+impl KnownToken {
+    fn parse(line: &str) -> Self {
+        let (token, name) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        let name = name.trim();
+        Self { digest: Sha256::digest(token).into(), name: (!name.is_empty()).then(|| name.into()) }
+    }
+
+    /// Returns an identifier for the bearer.
+    fn owner(&self) -> String {
+        let hex: String = self.digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("token:{hex}")
+    }
+}
 
 impl Tokens {
-    /// Parses the text of a file with one token on each line; lines that begin with `#` are comments.
+    /// Parses the text of a file with one token on each line, which a name may follow; lines that begin with `#` are
+    /// comments.
     pub fn parse(text: &str) -> Self {
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-        Self(Arc::new(RwLock::new(lines.map(|token| Sha256::digest(token).into()).collect())))
+        Self(Arc::new(RwLock::new(lines.map(KnownToken::parse).collect())))
     }
 
     /// Returns whether the list is empty.
@@ -64,11 +99,18 @@ impl Tokens {
         *self.0.write() = tokens;
     }
 
+    /// Returns the names of tokens, by the identifiers of their bearers.
+    pub fn names(&self) -> Vec<(String, Arc<str>)> {
+        let tokens = self.0.read();
+        tokens.iter().filter_map(|token| Some((token.owner(), token.name.clone()?))).collect()
+    }
+
     /// Returns an identifier for the bearer of `token`, if it is one of these tokens. Takes the same time for each
     /// token.
     fn owner(&self, token: &str) -> Option<String> {
         let digest = Sha256::digest(token);
-        let found = self.0.read().iter().fold(false, |found, known| found | bool::from(known.ct_eq(digest.as_slice())));
+        let is_same = |known: &KnownToken| bool::from(known.digest.ct_eq(digest.as_slice()));
+        let found = self.0.read().iter().fold(false, |found, known| found | is_same(known));
         found.then(|| format!("token:{digest:x}"))
     }
 }
@@ -116,17 +158,42 @@ impl AccessPolicy {
         if self.tokens.is_empty() && self.oauth.is_none() {
             return Ok(None);
         }
-        let authorization = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.split_once(' '));
-        let token = match authorization {
-            Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim(),
-            _ => return Err(AuthError::Missing),
-        };
+        let token = bearer_token(headers)?;
         match (self.tokens.owner(token), &self.oauth) {
             (Some(owner), _) => Ok(Some(owner)),
             (None, Some(oauth)) => oauth.bearer(token).await.map(Some),
             (None, None) => Err(AuthError::Invalid("it is not a token of this server")),
         }
     }
+
+    /// Returns the identifier of the operator that sent these headers.
+    async fn operator(&self, operators: &Operators, headers: &HeaderMap) -> Result<String, AuthError> {
+        let token = bearer_token(headers)?;
+        match (operators.tokens.owner(token), &self.oauth, &operators.scope) {
+            (Some(operator), _, _) => Ok(operator),
+            (None, Some(oauth), Some(scope)) => oauth.bearer_with_scope(token, scope).await,
+            (None, _, _) => Err(AuthError::Invalid("it is not a token of an operator")),
+        }
+    }
+}
+
+/// Returns the bearer token in these headers.
+fn bearer_token(headers: &HeaderMap) -> Result<&str, AuthError> {
+    let authorization = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.split_once(' '));
+    match authorization {
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Ok(token.trim()),
+        _ => Err(AuthError::Missing),
+    }
+}
+
+/// Returns whether a path is that of a file of the console. These are public: they contain no data.
+fn is_console(path: &str) -> bool {
+    path == "/console" || path.starts_with("/console/")
+}
+
+/// Returns whether a path is one of operators.
+fn is_admin(path: &str) -> bool {
+    path == "/admin" || path.starts_with("/admin/")
 }
 
 /// Returns the name by which a request addresses the server. HTTP/2 has it in the address only.
@@ -158,6 +225,23 @@ pub(crate) struct Principal(pub(crate) Owner);
 tokio::task_local! {
     /// The authenticated client of the request that the task handles; `None` without authentication.
     static PRINCIPAL: Option<Principal>;
+    /// The number of the connection of the request that the task handles.
+    static CONNECTION: Option<u64>;
+}
+
+/// The number of a connection, in the extensions of its requests.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ConnectionNumber(pub(crate) u64);
+
+/// Returns what identifies the client with this owner, of the request that this task handles, for quotas: its owner,
+/// else its connection.
+pub(crate) fn tenant_key(owner: Option<&Owner>) -> TenantKey<'_> {
+    let connection = CONNECTION.try_with(|number| *number).ok().flatten();
+    match (owner, connection) {
+        (Some(owner), _) => TenantKey::Owner(owner),
+        (None, Some(number)) => TenantKey::Connection(number),
+        (None, None) => TenantKey::Local,
+    }
 }
 
 /// Returns the authenticated client of the request that this task handles, or `None` without authentication.
@@ -177,26 +261,51 @@ pub(crate) struct AccessControl {
     /// The path of the MCP endpoint.
     pub(crate) path: &'static str,
     pub(crate) refusals: Refusals,
+    /// The cluster, if this server is a replica of one.
+    pub(crate) cluster: Option<Arc<Cluster>>,
 }
 
 impl AccessControl {
+    /// Handles a request that another replica has passed on. That replica has checked it and authenticated its client.
+    async fn trust(&self, mut request: Request, passed_on: PassedOn, next: Next) -> Response {
+        let principal = passed_on.owner.clone().map(Principal);
+        if let Some(principal) = principal.clone() {
+            request.extensions_mut().insert(principal);
+        }
+        request.extensions_mut().insert(passed_on);
+        PRINCIPAL.scope(principal, next.run(request)).await
+    }
+
     async fn authenticate(&self, mut request: Request, next: Next) -> Response {
         if request.uri().path().starts_with("/.well-known/") {
             // Clients without a token read this metadata to find the issuer.
             return self.metadata(&request).unwrap_or_else(|| StatusCode::NOT_FOUND.into_response());
         }
-        match self.policy.bearer(request.headers()).await {
+        let bearer = match &self.policy.operators {
+            Some(_) if is_console(request.uri().path()) => return next.run(request).await,
+            Some(operators) if is_admin(request.uri().path()) => {
+                self.policy.operator(operators, request.headers()).await.map(Some)
+            }
+            _ => self.policy.bearer(request.headers()).await,
+        };
+        match bearer {
             Ok(owner) => {
                 let principal = owner.map(|owner| Principal(owner.into()));
                 if let Some(principal) = principal.clone() {
                     request.extensions_mut().insert(principal);
                 }
-                PRINCIPAL.scope(principal, next.run(request)).await
+                let connection = request.extensions().get::<ConnectionNumber>().map(|ConnectionNumber(number)| *number);
+                CONNECTION.scope(connection, PRINCIPAL.scope(principal, next.run(request))).await
             }
             Err(AuthError::Unavailable) => {
                 self.refusals.count(Refusal::TokenUnchecked);
                 let headers = [(RETRY_AFTER, "5")];
                 (StatusCode::SERVICE_UNAVAILABLE, headers, "failed to check the token; try again later").into_response()
+            }
+            Err(AuthError::Scope) => {
+                self.refusals.count(Refusal::Token);
+                let challenge = [(WWW_AUTHENTICATE, "Bearer error=\"insufficient_scope\"")];
+                (StatusCode::FORBIDDEN, challenge, "the token does not have the scope of operators").into_response()
             }
             Err(refusal) => {
                 self.refusals.count(Refusal::Token);
@@ -245,6 +354,16 @@ fn has_ambiguous_host(uri: &Uri, headers: &HeaderMap) -> bool {
 
 /// Rejects requests that the policy does not accept, before any other handler sees them.
 pub(crate) async fn guard(State(access_control): State<Arc<AccessControl>>, request: Request, next: Next) -> Response {
+    if let Some(cluster) = &access_control.cluster {
+        match cluster::verify(cluster, request.method(), request.uri(), request.headers()) {
+            Ok(None) => {}
+            Ok(Some(passed_on)) => return access_control.trust(request, passed_on, next).await,
+            Err(reason) => {
+                access_control.refusals.count(Refusal::Token);
+                return (StatusCode::FORBIDDEN, reason).into_response();
+            }
+        }
+    }
     if has_ambiguous_host(request.uri(), request.headers()) {
         access_control.refusals.count(Refusal::Host);
         return (StatusCode::BAD_REQUEST, "the request names more than one host").into_response();

@@ -1,5 +1,6 @@
 //! The server's answers to each request of the protocol, in both eras.
 
+mod apps;
 mod notifications;
 mod run_python_code;
 mod tasks;
@@ -7,22 +8,26 @@ mod tasks;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
+use axum::http::request::Parts;
 use belljar_core::kernel::OneShotRequest;
-use belljar_sessions::{Owner, Sessions};
+use belljar_sessions::{FileAddress, Owner, Sessions};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, ContentBlock, CustomRequest,
-    CustomResult, ErrorData, GetTaskParams, GetTaskResult, Implementation, JsonObject, ListResourceTemplatesResult,
-    ListResourcesResult, ListToolsResult, LoggingLevel, PaginatedRequestParams, ReadResourceRequestParams,
-    ReadResourceResponse, ServerCapabilities, ServerConfig, SetLevelRequestParams, SubscribeRequestParams,
-    SubscriptionFilter, TASKS_EXTENSION_ID, Tool, UnsubscribeRequestParams, UpdateTaskParams,
+    CustomResult, DiscoverResult, ErrorData, GetTaskParams, GetTaskResult, Implementation, InitializeRequestParams,
+    InitializeResult, JsonObject, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, LoggingLevel,
+    PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig,
+    SetLevelRequestParams, SubscribeRequestParams, SubscriptionFilter, TASKS_EXTENSION_ID, Tool,
+    UnsubscribeRequestParams, UpdateTaskParams,
 };
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{RoleServer, ServerHandler};
 
 use crate::answer::ReturnMode;
-use crate::arrival::turn_of;
+use crate::apps as panels;
+use crate::cluster::{Bringer, Named};
 use crate::code_tools::{self, ClientTools, CodeTools};
 use crate::description::SandboxDescription;
+use crate::guard::tenant_key;
 use crate::input_rounds::PendingInputs;
 use crate::metrics::{CallStatus, Refusals};
 use crate::notifier::{ClientNotifier, NotificationFilter};
@@ -61,6 +66,10 @@ pub struct Server {
     /// The level from `logging/setLevel`, as a number.
     level: Arc<AtomicU8>,
     calls: Arc<AtomicUsize>,
+    /// The client, with authentication.
+    owner: Option<Owner>,
+    /// Brings sessions of other replicas here, in a cluster.
+    bringer: Option<Bringer>,
 }
 
 /// The options of a server.
@@ -97,6 +106,8 @@ impl Server {
             pending_inputs: PendingInputs::default(),
             level,
             calls: Arc::default(),
+            owner: None,
+            bringer: None,
         }
     }
 
@@ -104,13 +115,14 @@ impl Server {
     #[must_use]
     pub fn with_sessions(self, sessions: Sessions, alone: bool) -> Self {
         self.runner.metrics().add_sessions(&sessions);
+        let bringer = Bringer::new(&sessions);
         let answers = ProgramAnswers { mode: self.options.mode, max_bytes: self.options.sandbox.max_answer };
-        let session_tools = SessionTools::new(sessions, self.options.html)
+        let session_tools = SessionTools::new(sessions, self.options.html, self.runner.activity().clone())
             .with_program_answers(answers)
             .with_code_tools(self.client_tools.clone());
         let own = self.tools.iter().filter(|own| !alone || own.name != tool::NAME).cloned();
         let tools = own.chain(session_tools.tools(&self.options.sandbox)).collect();
-        Self { python: !alone, tools, session_tools: Some(session_tools), ..self }
+        Self { python: !alone, tools, session_tools: Some(session_tools), bringer, ..self }
     }
 
     /// Starts to look for idle sessions. Must be called once, on the runtime that serves.
@@ -132,10 +144,12 @@ impl Server {
     #[must_use]
     pub fn for_client(&self, owner: Option<Owner>) -> Self {
         let client_tools = self.options.tools.clone().map(ClientTools::new);
-        let session_tools = self.session_tools.as_ref().map(|tools| tools.for_new_client(owner));
+        let tenant = self.runner.find_tenant(tenant_key(owner.as_ref()));
+        let runner = self.runner.for_tenant(tenant.clone());
+        let session_tools = self.session_tools.as_ref().map(|tools| tools.for_new_client(owner.clone(), tenant));
         let session_tools = session_tools.map(|tools| tools.with_code_tools(client_tools.clone()));
         let level = Arc::new(AtomicU8::new(LoggingLevel::Emergency as u8));
-        Self { level, session_tools, client_tools, ..self.clone() }
+        Self { runner, level, session_tools, client_tools, owner, ..self.clone() }
     }
 
     /// Runs `code` and returns the tool's answer as text.
@@ -151,8 +165,8 @@ impl Server {
         }
     }
 
-    /// Returns the server's metrics in Prometheus's format.
-    pub(crate) fn metrics(&self) -> String {
+    /// Returns the server's metrics in OpenMetrics' text format, which Prometheus reads. May block for milliseconds.
+    pub fn metrics(&self) -> String {
         self.runner.metrics().text()
     }
 
@@ -169,6 +183,33 @@ impl Server {
     /// Counts a call as in flight until the returned guard is dropped.
     pub(crate) fn begin_call(&self) -> InFlight<'_> {
         InFlight::new(&self.calls)
+    }
+
+    /// Returns the client, with authentication.
+    pub(crate) fn owner(&self) -> Option<&str> {
+        self.owner.as_deref()
+    }
+
+    /// Has what a request names be active in this replica, if the request has come over standard streams: those over
+    /// HTTP have been passed on to the replica that has it.
+    ///
+    /// # Errors
+    /// With the reason why it cannot be used here.
+    async fn bring(&self, named: Option<Named>, context: &RequestContext<RoleServer>) -> Result<(), ErrorData> {
+        let (Some(bringer), Some(named)) = (&self.bringer, named) else { return Ok(()) };
+        if context.extensions.get::<Parts>().is_some() {
+            return Ok(());
+        }
+        bringer.bring(named).await.map_err(|reason| ErrorData::internal_error(reason, None))?;
+        if let Some(tools) = &self.session_tools {
+            tools.follow_adopted();
+        }
+        Ok(())
+    }
+
+    /// Returns the tool of panels, if the client of a request shows them and runs can wait for its user.
+    fn panel_tool(&self, context: &RequestContext<RoleServer>) -> Option<Tool> {
+        self.session_tools.as_ref().filter(|_| panels::shows_panels(context))?.panel_tool()
     }
 
     fn sessions(&self) -> Result<&SessionTools, ErrorData> {
@@ -231,6 +272,27 @@ impl ServerHandler for Server {
         ServerConfig::new(capabilities).with_server_info(identity).with_instructions(instructions)
     }
 
+    async fn initialize(
+        &self,
+        request: InitializeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<InitializeResult, ErrorData> {
+        context.peer.set_peer_info(request.clone());
+        let mut result = self.negotiate_initialize(&request)?;
+        if panels::declares(&request.capabilities) {
+            panels::declare(&mut result.capabilities);
+        }
+        Ok(result)
+    }
+
+    async fn discover(&self, context: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
+        let mut config = self.get_info();
+        if panels::shows_panels(&context) {
+            panels::declare(&mut config.capabilities);
+        }
+        Ok(DiscoverResult::from_server_info(self.supported_protocol_versions().into_owned(), config))
+    }
+
     async fn list_tools(
         &self,
         _: Option<PaginatedRequestParams>,
@@ -248,6 +310,9 @@ impl ServerHandler for Server {
             }
         }
         self.mark_task_tool(&mut tools, &context);
+        if panels::shows_panels(&context) {
+            panels::link_tools(&mut tools, self.panel_tool(&context));
+        }
         Ok(ListToolsResult::with_all_items(tools))
     }
 
@@ -258,14 +323,17 @@ impl ServerHandler for Server {
     async fn call_tool(
         &self,
         request: CallToolRequestParams,
-        context: RequestContext<RoleServer>,
+        mut context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let Some(named) = self.get_tool(&request.name) else {
+        let of_panels = self.panel_tool(&context).filter(|tool| tool.name == request.name);
+        let Some(named) = of_panels.or_else(|| self.get_tool(&request.name)) else {
             let names: Vec<String> = self.tools.iter().map(|tool| format!("`{}`", tool.name)).collect();
             let message = format!("unknown tool `{}`; this server offers {}", request.name, names.join(", "));
             return Err(ErrorData::invalid_params(message, None));
         };
         let _in_flight = self.begin_call();
+        self.bring(Named::by_call(request.arguments.as_ref(), request.request_state.as_deref()), &context).await?;
+        let recorded = self.begin_activity(&named.name, &mut context);
         let mut record = self.runner.metrics().begin_call(named.name.clone());
         if let Some(tools) = self.client_tools.as_ref().filter(|_| code_tools::is_search(&named.name)) {
             let answer = match tools.code_tools.call_search(&named.name, request.arguments).await {
@@ -273,11 +341,13 @@ impl ServerHandler for Server {
                 Err(error) => ToolAnswer::invalid(error),
             };
             record.status = answer.status;
+            recorded.end(answer.status);
             return Ok(answer.response);
         }
         if let Some(tools) = self.tasks().filter(|_| requests_task(&context)) {
             let begun = tools.begin_task(request, &context).await;
             record.status = if begun.is_ok() { CallStatus::Task } else { CallStatus::Invalid };
+            recorded.end(record.status);
             return begun.map(Into::into);
         }
         if let Some(tools) = self.session_tools.as_ref().filter(|_| named.name != tool::NAME) {
@@ -289,6 +359,7 @@ impl ServerHandler for Server {
             };
             let ToolAnswer { response, status } = result.unwrap_or_else(ToolAnswer::invalid);
             record.status = status;
+            recorded.end(status);
             return Ok(response);
         }
         let CallToolRequestParams { arguments, input_responses, request_state, .. } = request;
@@ -307,6 +378,7 @@ impl ServerHandler for Server {
             };
             let ToolAnswer { response, status } = result.unwrap_or_else(ToolAnswer::invalid);
             record.status = status;
+            recorded.end(status);
             return Ok(response);
         }
         let (request, wants_report) = match self.one_shot_request(arguments.clone(), &context) {
@@ -314,6 +386,7 @@ impl ServerHandler for Server {
             Err(error) => {
                 let ToolAnswer { response, status } = ToolAnswer::invalid(error);
                 record.status = status;
+                recorded.end(status);
                 return Ok(response);
             }
         };
@@ -323,6 +396,7 @@ impl ServerHandler for Server {
             () = context.ct.cancelled() => return Err(ErrorData::internal_error("the call was cancelled", None)),
         };
         record.status = status;
+        recorded.end(status);
         Ok(response)
     }
 
@@ -331,6 +405,7 @@ impl ServerHandler for Server {
         request: GetTaskParams,
         context: RequestContext<RoleServer>,
     ) -> Result<GetTaskResult, ErrorData> {
+        self.bring(Some(Named::Run(request.task_id.clone())), &context).await?;
         self.sessions()?.get_task(&request.task_id, &context)
     }
 
@@ -339,10 +414,16 @@ impl ServerHandler for Server {
         request: UpdateTaskParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
+        self.bring(Some(Named::Run(request.task_id.clone())), &context).await?;
         self.sessions()?.update_task(&request.task_id, &request.input_responses, &context)
     }
 
-    async fn cancel_task(&self, request: CancelTaskParams, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {
+    async fn cancel_task(
+        &self,
+        request: CancelTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.bring(Some(Named::Run(request.task_id.clone())), &context).await?;
         self.sessions()?.cancel_task(&request.task_id)
     }
 
@@ -360,9 +441,9 @@ impl ServerHandler for Server {
     async fn list_resources(
         &self,
         _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        Ok(self.sessions()?.list_resources().await)
+        self.listed_resources(&context).await
     }
 
     async fn list_resource_templates(
@@ -378,7 +459,9 @@ impl ServerHandler for Server {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        Ok(self.sessions()?.read_resource(&request.uri, turn_of(&context)).await?.into())
+        let session = FileAddress::parse(&request.uri).ok().map(|address| Named::Session(address.session));
+        self.bring(session, &context).await?;
+        Ok(self.found_resource(&request.uri, &context).await?.into())
     }
 
     async fn subscribe(

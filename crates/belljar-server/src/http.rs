@@ -1,5 +1,6 @@
 //! The transports over HTTP: streamable HTTP on `/mcp`, with sessions and without, and server-sent events; also
-//! `/monty`, `/healthz`, `/metrics`, and the code-execution protocol on `/sessions`.
+//! `/monty`, `/healthz`, `/metrics`, the code-execution protocol on `/sessions`, and for operators `/admin` and
+//! `/console`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::serve::ListenerExt;
+use belljar_sessions::Sessions;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use tokio::net::TcpListener;
@@ -20,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::arrival::ArrivalOrder;
 use crate::bodies::{BodyReader, read_body};
+use crate::cluster::{self, Forwarder, Passer, affinity, forward};
 use crate::code_execution::describe_errors;
 use crate::connections;
 use crate::guard::{AccessControl, AccessPolicy, Principal, current_owner, guard};
@@ -71,6 +74,9 @@ pub struct HttpOptions {
     pub tls: Option<Tls>,
     /// The workers of Monty's protocol on `/monty`, if it is served.
     pub monty: Option<MontyWorkers>,
+    /// The time in which a replica of a cluster stores its sessions when it ends, after the calls in flight. Without a
+    /// cluster there is no limit.
+    pub drain: Option<Duration>,
 }
 
 impl HttpOptions {
@@ -85,6 +91,7 @@ impl HttpOptions {
             code_execution: false,
             tls: None,
             monty: None,
+            drain: None,
         }
     }
 }
@@ -92,7 +99,7 @@ impl HttpOptions {
 /// Serves until `shutdown` completes; calls in flight then have five seconds to end.
 ///
 /// # Errors
-/// When the listener has no local address.
+/// When the listener has no local address, or the machine's certificates cannot be read.
 pub async fn serve_http<S: McpService>(
     server: S,
     listener: TcpListener,
@@ -100,10 +107,11 @@ pub async fn serve_http<S: McpService>(
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
     let ending = CancellationToken::new();
-    server.start();
     let served = server.clone();
     let stopping = CancellationToken::new();
-    let routes = routes(&server, &options, &ending);
+    // Before the start, which continues runs: operators see them, too.
+    let routes = routes(&server, &options, &ending)?;
+    server.start();
     let monty = options.monty.clone();
     let stop = stopping.clone();
     let drained = tokio::spawn(async move {
@@ -134,11 +142,18 @@ pub async fn serve_http<S: McpService>(
     }
     // The HTTP server does not wait for WebSockets. Ignore errors: the task does not panic.
     let _ = drained.await;
-    served.shutdown().await;
+    match options.drain {
+        Some(drain) => {
+            if tokio::time::timeout(drain, served.shutdown()).await.is_err() {
+                tracing::warn!("not all sessions are stored in time: other replicas take the rest over");
+            }
+        }
+        None => served.shutdown().await,
+    }
     Ok(())
 }
 
-fn routes<S: McpService>(server: &S, options: &HttpOptions, ending: &CancellationToken) -> Router {
+fn routes<S: McpService>(server: &S, options: &HttpOptions, ending: &CancellationToken) -> std::io::Result<Router> {
     let protocol = match options.transport {
         HttpTransport::Sse => sse::routes(server.clone(), options.max_sessions, ending.clone()),
         HttpTransport::Streamable => {
@@ -162,7 +177,9 @@ fn routes<S: McpService>(server: &S, options: &HttpOptions, ending: &Cancellatio
         }
     };
     let protocol = match options.monty.clone() {
-        Some(workers) => protocol.route("/monty", monty::route(workers, options.max_sessions, options.max_body)),
+        Some(workers) => {
+            protocol.route("/monty", monty::route(workers, options.max_sessions, options.max_body, server.refusals()))
+        }
         None => protocol,
     };
     let access_control = AccessControl {
@@ -170,8 +187,11 @@ fn routes<S: McpService>(server: &S, options: &HttpOptions, ending: &Cancellatio
         scheme: if options.tls.is_some() { "https" } else { "http" },
         path: if options.transport == HttpTransport::Sse { "/sse" } else { "/mcp" },
         refusals: server.refusals(),
+        cluster: server.sessions().and_then(|sessions| sessions.cluster().cloned()),
     };
+    let cluster = access_control.cluster.clone();
     let bodies = BodyReader::new(options.max_body, ArrivalOrder::default(), server.refusals());
+    let bodies = bodies.in_cluster(cluster.is_some());
     let metrics_source = server.clone();
     let metrics = get(async move || {
         let text = tokio::task::spawn_blocking(move || metrics_source.metrics()).await;
@@ -180,15 +200,35 @@ fn routes<S: McpService>(server: &S, options: &HttpOptions, ending: &Cancellatio
     });
     let code_execution = options.code_execution.then(|| server.code_execution()).flatten();
     let has_code_execution = code_execution.is_some();
-    let routes = protocol
-        .merge(code_execution.unwrap_or_default())
-        .route("/metrics", metrics)
+    let admin = options.access.operators.as_ref().and_then(|_| server.admin(ending.child_token()));
+    let routes =
+        protocol.merge(code_execution.unwrap_or_default()).merge(admin.unwrap_or_default()).route("/metrics", metrics);
+    let routes = match (server.sessions(), cluster) {
+        (Some(sessions), Some(cluster)) => {
+            in_cluster(routes, sessions, Passer::new(cluster).map_err(std::io::Error::other)?)
+        }
+        _ => routes,
+    };
+    let routes = routes
         .layer(DefaultBodyLimit::max(options.max_body))
         .fallback(|| async { StatusCode::NOT_FOUND })
         .layer(middleware::from_fn_with_state(bodies, read_body))
         .layer(middleware::from_fn_with_state(Arc::new(access_control), guard));
     let routes = if has_code_execution { routes.layer(middleware::from_fn(describe_errors)) } else { routes };
-    routes.route("/healthz", get(|| async { "ok\n" }))
+    let routes = match server.sessions() {
+        Some(sessions) => routes.merge(cluster::readiness(sessions)),
+        None => routes.route("/readyz", get(|| async { "ready\n" })),
+    };
+    Ok(routes.route("/healthz", get(|| async { "ok\n" })))
+}
+
+/// Adds what makes the routes those of a replica.
+fn in_cluster(routes: Router, sessions: Sessions, passer: Passer) -> Router {
+    let forwarder = Forwarder { sessions: sessions.clone(), passer: passer.clone() };
+    routes
+        .merge(cluster::routes(sessions))
+        .layer(middleware::from_fn_with_state(forwarder, forward))
+        .layer(middleware::from_fn_with_state(passer, affinity))
 }
 
 fn config(options: &HttpOptions, ending: &CancellationToken) -> StreamableHttpServerConfig {

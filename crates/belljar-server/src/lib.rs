@@ -15,12 +15,16 @@
 //! | `runner` | the code of `run_python_code` on guest threads, in a fresh interpreter for each call |
 //! | `session_tools` | tools that run cells in sessions, and files of sessions as resources |
 //! | `code_execution` | the same sessions by otari's code-execution protocol: plain HTTP requests |
+//! | `apps` | panels that show results, in clients with MCP Apps |
+//! | `admin`, `console` | operators' view of all sessions, and their operations: the API, and a page that uses it |
 //! | `notifier`, `lines` | notifications to a client while code runs |
 //! | `stdio`, `http`, `sse`, `service` | the transports, and their interface to the server |
 //! | `line_transport`, `sse_transport`, `bodies` | messages on streams, in events, and in requests |
+//! | `activity` | the context of calls, for the audit log and for traces |
 //! | `arrival` | the order of calls to one session |
 //! | `task_transport` | tasks of the protocol version 2025-11-25, which rmcp does not have |
 //! | `guard`, `oauth`, `cors` | access control over HTTP |
+//! | `cluster` | requests that another replica has to handle |
 //! | `connections`, `tls` | HTTP connections, and TLS |
 //! | `resumable`, `events` | sessions of streamable HTTP, and streams that can be resumed |
 //! | `monty` | Monty's worker protocol over WebSockets |
@@ -30,17 +34,24 @@
 
 #![expect(deprecated, reason = "logging is deprecated in the protocol's modern era, but most clients use it")]
 
+mod activity;
+mod admin;
 mod answer;
+mod apps;
 mod arguments;
 mod arrival;
 mod bodies;
+mod cluster;
 mod code_execution;
 mod code_tools;
 mod connections;
+mod console;
 mod cors;
+mod decision;
 mod description;
 mod elicitation;
 mod events;
+mod file_download;
 mod guard;
 mod handler;
 mod http;
@@ -51,6 +62,7 @@ mod metrics;
 mod monty;
 mod notifier;
 mod oauth;
+mod refusals;
 mod report;
 mod resumable;
 mod runner;
@@ -66,7 +78,7 @@ mod tool;
 pub use answer::ReturnMode;
 pub use code_tools::CodeTools;
 pub use description::{MountDescription, PackageRules, SandboxDescription, SandboxKind};
-pub use guard::{AccessPolicy, Tokens};
+pub use guard::{AccessPolicy, Operators, Tokens};
 pub use handler::{Server, ServerOptions};
 pub use http::{HttpOptions, HttpTransport, serve_http};
 pub use metrics::Refusals;

@@ -6,11 +6,14 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use belljar_audit::{Details, Event};
+use belljar_core::Activity;
 use belljar_core::kernel::Backend;
 use belljar_core::{CacheUses, CellStatus, ExitReason, LimitKind, Outcome};
-use belljar_sessions::{GuestThreadPool, SessionError, Sessions};
+use belljar_sessions::{GuestThreadPool, QuotaKind, SessionError, Sessions, WorkRefusal};
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeLabelSet, EncodeLabelValue, EncodeMetric, LabelValueEncoder, text,
@@ -26,6 +29,9 @@ use prometheus_client::registry::{Registry, Unit};
 /// The upper bounds of the durations of calls, in seconds.
 const DURATION_BUCKETS: [f64; 14] =
     [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 300.0];
+
+/// The maximum number of refusals with a record of their own in the audit log, in a second.
+const MAX_REFUSAL_RECORDS: u32 = 20;
 
 /// How a call of a tool was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -55,7 +61,7 @@ pub(crate) enum CallStatus {
 
 impl CallStatus {
     /// Every label value: a status, of which those with a reason share one.
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Success => "success",
             Self::RunError | Self::LimitReached(_) => "run-error",
@@ -108,7 +114,9 @@ impl From<&SessionError> for CallStatus {
             SessionError::Queue { .. } => Self::Refused(Refusal::SessionQueueFull),
             SessionError::TooMany(_) => Self::Refused(Refusal::SessionsFull),
             SessionError::Busy(_) => Self::Refused(Refusal::QueueFull),
+            SessionError::Refused(refusal) => Self::Refused(refusal.into()),
             SessionError::File(_) => Self::Invalid,
+            SessionError::Audit(_) => Self::Refused(Refusal::AuditFailed),
             SessionError::Kernel(_)
             | SessionError::Store(_)
             | SessionError::Folder(_)
@@ -145,10 +153,28 @@ pub(crate) enum Refusal {
     SessionsFull,
     /// The session's queue is full.
     SessionQueueFull,
+    /// The audit log cannot be written.
+    AuditFailed,
+    /// A quota of the owner is used up.
+    Quota(QuotaKind),
+    /// The call waited for too long.
+    QueueTimeout,
+    /// The machine has little memory left.
+    Overloaded,
+}
+
+impl From<&WorkRefusal> for Refusal {
+    fn from(refusal: &WorkRefusal) -> Self {
+        match refusal {
+            WorkRefusal::Quota(exceeded) => Self::Quota(exceeded.kind),
+            WorkRefusal::QueueTimeout { .. } => Self::QueueTimeout,
+            WorkRefusal::Overloaded { .. } => Self::Overloaded,
+        }
+    }
 }
 
 impl Refusal {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 22] = [
         Self::Host,
         Self::Origin,
         Self::Token,
@@ -161,6 +187,16 @@ impl Refusal {
         Self::QueueFull,
         Self::SessionsFull,
         Self::SessionQueueFull,
+        Self::AuditFailed,
+        Self::Quota(QuotaKind::Runs),
+        Self::Quota(QuotaKind::Queue),
+        Self::Quota(QuotaKind::Sessions),
+        Self::Quota(QuotaKind::Memory),
+        Self::Quota(QuotaKind::Processor),
+        Self::Quota(QuotaKind::Storage),
+        Self::Quota(QuotaKind::Network),
+        Self::QueueTimeout,
+        Self::Overloaded,
     ];
 
     fn name(self) -> &'static str {
@@ -177,6 +213,26 @@ impl Refusal {
             Self::QueueFull => "queue-full",
             Self::SessionsFull => "sessions-full",
             Self::SessionQueueFull => "session-queue-full",
+            Self::AuditFailed => "audit-failed",
+            Self::Quota(QuotaKind::Runs) => "quota-runs",
+            Self::Quota(QuotaKind::Queue) => "quota-queue",
+            Self::Quota(QuotaKind::Sessions) => "quota-sessions",
+            Self::Quota(QuotaKind::Memory) => "quota-memory",
+            Self::Quota(QuotaKind::Processor) => "quota-processor",
+            Self::Quota(QuotaKind::Storage) => "quota-storage",
+            Self::Quota(QuotaKind::Network) => "quota-network",
+            Self::QueueTimeout => "queue-timeout",
+            Self::Overloaded => "overloaded",
+        }
+    }
+}
+
+impl Refusal {
+    /// Returns the event of the audit log: the request's sender was refused, or a limit was reached.
+    fn event(self) -> Event {
+        match self {
+            Self::Host | Self::Origin | Self::Token | Self::TokenUnchecked | Self::ForeignSession => Event::AuthRefusal,
+            _ => Event::Refusal,
         }
     }
 }
@@ -194,7 +250,38 @@ struct RefusalLabels {
 
 /// The number of refused requests and calls, by reason. Clones share the numbers.
 #[derive(Debug, Clone)]
-pub struct Refusals(Family<RefusalLabels, Counter>);
+pub struct Refusals {
+    family: Family<RefusalLabels, Counter>,
+    /// The audit log, which has them, too.
+    activity: Activity,
+    records: Arc<Mutex<RefusalRecords>>,
+}
+
+/// The records of refusals in the audit log. Clients without a token must not be able to fill a disk with them.
+#[derive(Debug, Default)]
+struct RefusalRecords {
+    /// The beginning of the current second, and the number of records in it.
+    window: Option<Instant>,
+    count: u32,
+    /// The refusals that have no record.
+    omitted: u64,
+}
+
+impl RefusalRecords {
+    /// Returns the number of refusals before this one that have no record, or `None` if this one has none either.
+    fn admit(&mut self) -> Option<u64> {
+        if self.window.is_none_or(|window| window.elapsed() >= Duration::from_secs(1)) {
+            self.window = Some(Instant::now());
+            self.count = 0;
+        }
+        if self.count >= MAX_REFUSAL_RECORDS {
+            self.omitted += 1;
+            return None;
+        }
+        self.count += 1;
+        Some(std::mem::take(&mut self.omitted))
+    }
+}
 
 impl Default for Refusals {
     fn default() -> Self {
@@ -203,13 +290,28 @@ impl Default for Refusals {
             // A series that exists from the start has a rate when it first increases.
             drop(family.get_or_create(&RefusalLabels { reason }));
         }
-        Self(family)
+        Self { family, activity: Activity::default(), records: Arc::default() }
     }
 }
 
 impl Refusals {
     pub(crate) fn count(&self, reason: Refusal) {
-        self.0.get_or_create(&RefusalLabels { reason }).inc();
+        self.count_call(reason, None);
+    }
+
+    /// Counts the refusal of a call of a tool.
+    fn count_call(&self, reason: Refusal, tool: Option<&str>) {
+        self.family.get_or_create(&RefusalLabels { reason }).inc();
+        if !self.activity.is_on() {
+            return;
+        }
+        let Some(omitted) = self.records.lock().admit() else { return };
+        self.activity.record(reason.event(), || Details {
+            name: Some(reason.name().into()),
+            target: tool.map(str::to_owned),
+            count: Some(omitted).filter(|omitted| *omitted > 0),
+            ..Details::default()
+        });
     }
 }
 
@@ -278,7 +380,7 @@ pub(crate) struct Metrics {
 
 impl Metrics {
     /// Creates the metrics of a server that runs code on `backend`, with the threads of `pool`.
-    pub(crate) fn new(backend: Arc<dyn Backend>, pool: Arc<GuestThreadPool>) -> Self {
+    pub(crate) fn new(backend: Arc<dyn Backend>, pool: Arc<GuestThreadPool>, activity: Activity) -> Self {
         let metrics = Self {
             registry: Registry::with_prefix("belljar"),
             backend,
@@ -288,7 +390,7 @@ impl Metrics {
             durations: Family::new_with_constructor(|| Histogram::new(DURATION_BUCKETS)),
             in_flight: Gauge::default(),
             limits: Family::default(),
-            refusals: Refusals::default(),
+            refusals: Refusals { activity, ..Refusals::default() },
             live: Gauge::default(),
             session_states: Family::default(),
             session_queue: Gauge::default(),
@@ -323,7 +425,7 @@ impl Metrics {
         registry.register_with_unit("call_duration", help, Unit::Seconds, self.durations.clone());
         registry.register("calls_in_flight", "Tool calls that are being answered", self.in_flight.clone());
         registry.register("limits_reached", "Calls whose code reached a limit, by limit", self.limits.clone());
-        registry.register("refusals", "Refused requests and calls, by reason", self.refusals.0.clone());
+        registry.register("refusals", "Refused requests and calls, by reason", self.refusals.family.clone());
         let help = "Interpreters of run_python_code that exist now";
         registry.register("live_interpreters", help, self.live.clone());
         let help = "Sessions that exist now, awake with an interpreter or asleep on the disk";
@@ -444,7 +546,7 @@ impl Drop for CallRecord<'_> {
             CallStatus::LimitReached(limit) => {
                 metrics.limits.get_or_create(&LimitLabels { limit: limit.name() }).inc();
             }
-            CallStatus::Refused(reason) => metrics.refusals.count(reason),
+            CallStatus::Refused(reason) => metrics.refusals.count_call(reason, Some(tool)),
             _ => {}
         }
     }

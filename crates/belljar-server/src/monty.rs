@@ -10,19 +10,20 @@ use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::State;
-use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any};
 use belljar_monty::{Link, ParentEnd, Worker, WorkerOptions};
-use belljar_sessions::GuestThreadPool;
+use belljar_sessions::{CallTicket, GuestThreadPool, Tenant, TenantKey, WorkRefusal};
 use futures::{SinkExt as _, StreamExt as _};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::guard::Principal;
+use crate::guard::{ConnectionNumber, Principal};
+use crate::metrics::Refusals;
 
 /// The maximum length of a message to a client, in bytes.
 const MAX_EVENT: usize = 256 << 20;
@@ -30,6 +31,8 @@ const MAX_EVENT: usize = 256 << 20;
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// The interval at which a shutdown checks whether connections have ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// The maximum length of the reason in a close frame, in bytes.
+const MAX_CLOSE_REASON: usize = 120;
 /// The time that connections have to close.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -84,6 +87,7 @@ struct Route {
     /// The connections that may be opened.
     connections: Arc<Semaphore>,
     max_message: usize,
+    refusals: Refusals,
 }
 
 /// Returns the route.
@@ -91,14 +95,16 @@ pub(crate) fn route<S: Clone + Send + Sync + 'static>(
     workers: MontyWorkers,
     max_connections: usize,
     max_message: usize,
+    refusals: Refusals,
 ) -> MethodRouter<S> {
     let connections = Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS)));
-    any(upgrade).with_state(Route { workers, connections, max_message })
+    any(upgrade).with_state(Route { workers, connections, max_message, refusals })
 }
 
 async fn upgrade(
     State(route): State<Route>,
     principal: Option<Extension<Principal>>,
+    connection: Option<Extension<ConnectionNumber>>,
     upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
 ) -> Response {
     let upgrade = match upgrade {
@@ -108,23 +114,60 @@ async fn upgrade(
     let Ok(permit) = route.connections.clone().try_acquire_owned() else {
         return (StatusCode::SERVICE_UNAVAILABLE, "too many sessions are open; try again later").into_response();
     };
+    let principal = principal.map(|Extension(principal)| principal);
+    let key = match (&principal, connection) {
+        (Some(Principal(owner)), _) => TenantKey::Owner(owner),
+        (None, Some(Extension(ConnectionNumber(number)))) => TenantKey::Connection(number),
+        (None, None) => TenantKey::Local,
+    };
+    let tenant = route.workers.0.pool.tenants().find(key);
+    let slot = match tenant.check_memory().and_then(|()| route.workers.0.pool.tenants().begin_session(&tenant)) {
+        Ok(slot) => slot,
+        Err(refusal) => {
+            route.refusals.count((&refusal).into());
+            return (StatusCode::TOO_MANY_REQUESTS, refusal.to_string()).into_response();
+        }
+    };
     let upgrade = upgrade.max_message_size(route.max_message).max_frame_size(route.max_message);
     upgrade.on_upgrade(async move |socket| {
         let connections = &route.workers.0.connections;
         connections.fetch_add(1, Ordering::Relaxed);
-        serve(socket, &route, principal.map(|Extension(principal)| principal)).await;
+        serve(socket, &route, principal, tenant).await;
         connections.fetch_sub(1, Ordering::Relaxed);
+        drop(slot);
         drop(permit);
     })
+}
+
+/// Waits until `deadline`, or forever.
+async fn sleep_until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// A session, between its requests.
 struct Session {
     workers: MontyWorkers,
+    /// The owner whose quotas the session counts for.
+    tenant: Tenant,
+    refusals: Refusals,
+    /// The reason why the session ended, if it was refused.
+    refusal: Mutex<Option<String>>,
+    /// The request that waits for a thread, or waited last.
+    waiting: Mutex<Option<WaitingRequest>>,
     /// `None` while a job has it, and after it has ended.
     worker: Mutex<Option<Worker>>,
     state: Mutex<Progress>,
     ended: CancellationToken,
+}
+
+/// A request that waits for a thread.
+struct WaitingRequest {
+    /// Dropping it gives the request up.
+    call: CallTicket,
+    deadline: Option<Instant>,
 }
 
 /// The progress of a session.
@@ -134,7 +177,7 @@ struct Progress {
     is_suspended: bool,
 }
 
-async fn serve(socket: WebSocket, route: &Route, principal: Option<Principal>) {
+async fn serve(socket: WebSocket, route: &Route, principal: Option<Principal>, tenant: Tenant) {
     let shared = &route.workers.0;
     let (mut sink, mut messages) = socket.split();
     let (events, mut waiting) = mpsc::unbounded_channel::<Vec<u8>>();
@@ -142,10 +185,15 @@ async fn serve(socket: WebSocket, route: &Route, principal: Option<Principal>) {
     let mut options = route.workers.0.options.clone();
     if let Some(Principal(owner)) = principal {
         options.dump_key = options.dump_key.for_owner(&owner);
+        options.owner = Some(owner);
     }
     let ended = CancellationToken::new();
     let session = Arc::new(Session {
         workers: route.workers.clone(),
+        tenant,
+        refusals: route.refusals.clone(),
+        refusal: Mutex::default(),
+        waiting: Mutex::default(),
         worker: Mutex::new(Some(Worker::new(options, link))),
         state: Mutex::default(),
         ended: ended.clone(),
@@ -172,6 +220,7 @@ async fn serve(socket: WebSocket, route: &Route, principal: Option<Principal>) {
                 // Texts are not part of the protocol.
                 Some(Ok(Message::Text(_) | Message::Close(_)) | Err(_)) | None => break,
             },
+            () = sleep_until(session.deadline()) => session.check_deadline(&parent),
             _ = ping.tick() => {
                 if sink.send(Message::Ping(Vec::new().into())).await.is_err() {
                     break;
@@ -193,8 +242,10 @@ async fn serve(socket: WebSocket, route: &Route, principal: Option<Principal>) {
         }
     }
     parent.close();
+    let refusal = session.refusal.lock().take();
+    let frame = refusal.map(|reason| CloseFrame { code: close_code::AGAIN, reason: reason.into() });
     // Ignore errors: the client may be gone.
-    let _ = sink.send(Message::Close(None)).await;
+    let _ = sink.send(Message::Close(frame)).await;
     drop(session);
 }
 
@@ -211,12 +262,52 @@ impl Session {
         let (session, pool) = (self.clone(), self.workers.0.pool.clone());
         if is_suspended {
             // It was admitted before.
-            pool.resume(move |_permit| session.run());
-        } else if let Err(error) = pool.submit(move |_permit| session.run()) {
-            tracing::warn!(%error, "a Monty session ended, since the server is busy");
-            self.ended.cancel();
-            parent.close();
+            pool.resume_for(&self.tenant, move |_permit| session.run());
+        } else if let Err(reason) = self.submit(session, &pool) {
+            self.refuse(&reason, parent);
         }
+    }
+
+    /// Submits a job that handles the requests, in the turn of the owner.
+    fn submit(&self, session: Arc<Self>, pool: &GuestThreadPool) -> Result<(), String> {
+        let admitted = pool.admit(&self.tenant);
+        let (call, job) = admitted.inspect_err(|refusal| self.count(refusal)).map_err(|refusal| refusal.to_string())?;
+        let submitted = pool.submit_for(&self.tenant, move |_permit| {
+            if job.begin() {
+                session.run();
+            }
+        });
+        submitted.map_err(|full| full.to_string())?;
+        let deadline = pool.tenants().queue_timeout().map(|timeout| Instant::now() + timeout);
+        *self.waiting.lock() = Some(WaitingRequest { call, deadline });
+        Ok(())
+    }
+
+    /// Returns the time until which the request that arrived last may wait.
+    fn deadline(&self) -> Option<Instant> {
+        self.waiting.lock().as_ref().and_then(|waiting| waiting.deadline)
+    }
+
+    /// Ends the session if its request has waited for too long.
+    fn check_deadline(&self, parent: &ParentEnd) {
+        let waiting = self.waiting.lock().take();
+        if let Some(refusal) = waiting.and_then(|waiting| waiting.call.expire()) {
+            self.count(&refusal);
+            self.refuse(&refusal.to_string(), parent);
+        }
+    }
+
+    fn count(&self, refusal: &WorkRefusal) {
+        self.refusals.count(refusal.into());
+    }
+
+    /// Ends the session, whose client learns the reason.
+    fn refuse(&self, reason: &str, parent: &ParentEnd) {
+        tracing::warn!(reason, "a Monty session ended, since its request was refused");
+        let end = reason.floor_char_boundary(MAX_CLOSE_REASON);
+        *self.refusal.lock() = Some(reason[..end].to_owned());
+        self.ended.cancel();
+        parent.close();
     }
 
     fn run(&self) {

@@ -1,15 +1,18 @@
 //! Runs the code of `run_python_code`: each call on a guest thread, in its own interpreter.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::SystemTime;
 
+use belljar_audit::AuditStopped;
+use belljar_core::activity::trace::SpanName;
+use belljar_core::activity::{CodeActivity, CodeKind, CodeOutcome, CpuClock};
 use belljar_core::kernel::{Backend, CellObserver, InputError, InputReply, KernelError, OneShotRequest};
 use belljar_core::progress::{ProgressStep, StepProgress};
 use belljar_core::{
-    CallCancellation, ConnectionLog, ConnectionRecord, ExitReason, Outcome, Progress, RecordedConnections, RunStep,
-    Stream,
+    Activity, CallCancellation, ConnectionLog, ConnectionRecord, ExitReason, Outcome, Progress, RecordedConnections,
+    RunStep, Stream,
 };
-use belljar_sessions::{GuestThreadPool, ParkedWork, Permit, PoolFull};
+use belljar_sessions::{GuestThreadPool, JobTicket, ParkedWork, Permit, PoolFull, Tenant, TenantKey, WorkRefusal};
 use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::Gauge;
 use rmcp::model::LoggingLevel;
@@ -28,9 +31,15 @@ pub(crate) enum RunError {
     /// All guest threads are busy and the queue is full.
     #[error(transparent)]
     Busy(#[from] PoolFull),
+    /// A quota of the owner is used up, or the machine has little memory.
+    #[error(transparent)]
+    Refused(#[from] WorkRefusal),
     /// The backend did not run the code.
     #[error(transparent)]
     Backend(#[from] KernelError),
+    /// The audit log cannot be written.
+    #[error(transparent)]
+    Audit(#[from] AuditStopped),
     /// A panic ended the call.
     #[error("internal error: the call ended without an answer")]
     Panicked,
@@ -39,7 +48,9 @@ pub(crate) enum RunError {
 impl From<&RunError> for CallStatus {
     fn from(error: &RunError) -> Self {
         match error {
+            RunError::Audit(_) => Self::Refused(Refusal::AuditFailed),
             RunError::Busy(_) => Self::Refused(Refusal::QueueFull),
+            RunError::Refused(refusal) => Self::Refused(refusal.into()),
             RunError::Backend(KernelError::InvalidDependency(_) | KernelError::InvalidNetwork(_)) => Self::Invalid,
             RunError::Backend(KernelError::Cancelled) => Self::Cancelled,
             RunError::Backend(_) | RunError::Panicked => Self::Failed,
@@ -51,19 +62,44 @@ impl From<&RunError> for CallStatus {
 #[derive(Clone)]
 pub struct Runner {
     shared: Arc<Shared>,
+    /// The owner whose quotas calls count for.
+    tenant: Tenant,
 }
 
 struct Shared {
     backend: Arc<dyn Backend>,
     pool: Arc<GuestThreadPool>,
     metrics: Metrics,
+    activity: Activity,
 }
 
 impl Runner {
     /// Creates a runner of code on `backend`, whose threads `pool` provides.
     pub fn new(backend: Arc<dyn Backend>, pool: Arc<GuestThreadPool>) -> Self {
-        let metrics = Metrics::new(backend.clone(), pool.clone());
-        Self { shared: Arc::new(Shared { backend, pool, metrics }) }
+        Self::with_activity(backend, pool, Activity::default())
+    }
+
+    /// Creates a runner that records what code does.
+    pub fn with_activity(backend: Arc<dyn Backend>, pool: Arc<GuestThreadPool>, activity: Activity) -> Self {
+        let metrics = Metrics::new(backend.clone(), pool.clone(), activity.clone());
+        let tenant = pool.tenants().find(TenantKey::Local);
+        Self { shared: Arc::new(Shared { backend, pool, metrics, activity }), tenant }
+    }
+
+    /// Returns the same runner for calls that count for the quotas of `tenant`.
+    #[must_use]
+    pub(crate) fn for_tenant(&self, tenant: Tenant) -> Self {
+        Self { tenant, ..self.clone() }
+    }
+
+    /// Returns the owner that a client is.
+    pub(crate) fn find_tenant(&self, client: TenantKey<'_>) -> Tenant {
+        self.shared.pool.tenants().find(client)
+    }
+
+    /// Returns the audit log and the traces.
+    pub(crate) fn activity(&self) -> &Activity {
+        &self.shared.activity
     }
 
     /// Returns whether requests may have an [`Exchange`](belljar_core::Exchange).
@@ -84,19 +120,20 @@ impl Runner {
         recording: Option<Arc<Recording>>,
         tools: Option<PreparedCalls>,
     ) -> Result<RunAnswer, RunError> {
+        request.scope.admit()?;
+        let pool = &self.shared.pool;
+        let (ticket, waiting) = pool.admit(&self.tenant)?;
         let cancellation = CallCancellation::default();
         let (sender, receiver) = oneshot::channel();
         let (shared, cancelled) = (self.shared.clone(), cancellation.clone());
-        let job = RunJob { shared, request, client, recording, tools, cancellation: cancelled };
-        let arrival = Instant::now();
-        let submitted = self.shared.pool.submit(move |permit| {
-            job.shared.pool.record_wait(arrival.elapsed());
-            job.run(sender, permit);
-        });
+        let (tenant, arrival) = (self.tenant.clone(), SystemTime::now());
+        let job =
+            RunJob { shared, tenant, waiting, arrival, request, client, recording, tools, cancellation: cancelled };
+        pool.submit_for(&self.tenant, move |permit| job.run(sender, permit))?;
         let _guard = cancellation.kill_on_drop();
-        match submitted {
-            Ok(()) => receiver.await.unwrap_or(Err(RunError::Panicked)),
-            Err(full) => Err(full.into()),
+        tokio::select! {
+            result = receiver => result.unwrap_or(Err(RunError::Panicked)),
+            refusal = ticket.expired(pool.tenants().queue_timeout()) => Err(refusal.into()),
         }
     }
 }
@@ -104,6 +141,9 @@ impl Runner {
 /// One call, on a guest thread.
 struct RunJob {
     shared: Arc<Shared>,
+    tenant: Tenant,
+    waiting: JobTicket,
+    arrival: SystemTime,
     request: OneShotRequest,
     client: RunClient,
     recording: Option<Arc<Recording>>,
@@ -113,13 +153,22 @@ struct RunJob {
 
 impl RunJob {
     fn run(self, sender: oneshot::Sender<Result<RunAnswer, RunError>>, permit: Permit) {
-        if self.cancellation.is_cancelled() {
+        if !self.waiting.begin() || self.cancellation.is_cancelled() {
             return;
         }
-        let Self { shared, mut request, client, recording, tools, cancellation } = self;
+        self.shared.pool.record_wait(self.waiting.waited());
+        if let Err(refusal) = self.tenant.check_memory() {
+            drop(permit);
+            // Ignore send errors: the caller may have gone.
+            let _ = sender.send(Err(refusal.into()));
+            return;
+        }
+        let Self { shared, tenant, waiting: _, arrival, mut request, client, recording, tools, cancellation } = self;
+        request.scope.add_span(SpanName::Queue, "", arrival, Vec::new);
         let live = LiveInterpreterGuard::new(shared.metrics.live.clone());
         let observer: Arc<dyn CellObserver> = Arc::new(OneShotClient { client: client.clone(), recording });
         request.tools = tools.is_some();
+        request.owner = Some(tenant.unique_name());
         let (tool_run, observer) = match tools {
             Some(tools) => {
                 let (run, observer) = tools.start(observer);
@@ -127,9 +176,12 @@ impl RunJob {
             }
             None => (None, observer),
         };
-        let work = ParkedWork::new(shared.pool.clone());
-        let step = shared.backend.begin_run(request, observer, &cancellation, work.waker());
-        OneShotCall { client, tool_run, work, sender, live }.after_step(step, permit);
+        let work = ParkedWork::new(shared.pool.clone(), tenant);
+        let clock = if shared.backend.runs_on_caller() { CpuClock::Thread } else { CpuClock::None };
+        let activity = CodeActivity::begin(&request.scope, CodeKind::Run, &request.code, clock);
+        let observer = activity.observe(observer);
+        let step = activity.measure(|| shared.backend.begin_run(request, observer, &cancellation, work.waker()));
+        OneShotCall { client, tool_run, work, sender, live, activity }.after_step(step, permit);
     }
 }
 
@@ -140,6 +192,7 @@ struct OneShotCall {
     work: Arc<ParkedWork>,
     sender: oneshot::Sender<Result<RunAnswer, RunError>>,
     live: LiveInterpreterGuard,
+    activity: CodeActivity,
 }
 
 impl OneShotCall {
@@ -149,12 +202,19 @@ impl OneShotCall {
             Ok(RunStep::Completed(completed)) => Ok(*completed),
             Ok(RunStep::Waiting(wait, run)) => {
                 let work = self.work.clone();
-                work.park(wait.timer, move |permit| self.after_step(run.resume(), permit));
+                work.park(wait.timer, move |permit| {
+                    let step = self.activity.measure(|| run.resume());
+                    self.after_step(step, permit);
+                });
                 return;
             }
             Err(error) => Err(error),
         };
-        let Self { client, tool_run, sender, live, .. } = self;
+        let Self { client, tool_run, work, sender, live, activity } = self;
+        match &completed {
+            Ok(completed) => activity.end(&completed.report.outcome),
+            Err(error) => activity.end(CodeOutcome::failed(error)),
+        }
         let (result, interpreter) = match completed {
             Ok(completed) => {
                 let answer = RunAnswer {
@@ -169,7 +229,9 @@ impl OneShotCall {
             Err(error) => (Err(error.into()), None),
         };
         client.notifier().end();
-        // A client that has its answer may call again: it must find the thread's permit free.
+        // A client that has its answer may call again: it must find the thread's permit free, and the memory if that is
+        // limited.
+        let interpreter = interpreter.filter(|_| !work.tenant().has_memory_quota());
         drop(permit);
         // Ignore send errors: the caller may have gone.
         let _ = sender.send(result);

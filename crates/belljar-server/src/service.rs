@@ -1,9 +1,11 @@
 //! The interface between the HTTP transports and a server: one handler for each client.
 
 use axum::Router;
-use belljar_sessions::Owner;
+use belljar_sessions::{Owner, Sessions};
 use rmcp::ServerHandler;
+use tokio_util::sync::CancellationToken;
 
+use crate::admin;
 use crate::code_execution;
 use crate::handler::Server;
 use crate::metrics::Refusals;
@@ -28,6 +30,17 @@ pub trait McpService: ServerHandler + Clone {
 
     /// Returns the routes of the code-execution protocol, if the server has sessions.
     fn code_execution(&self) -> Option<Router> {
+        None
+    }
+
+    /// Returns the server's sessions, if it has some.
+    fn sessions(&self) -> Option<Sessions> {
+        None
+    }
+
+    /// Returns the routes of the admin API and of the console, if the server has sessions. Streams end with `ending`.
+    fn admin(&self, ending: CancellationToken) -> Option<Router> {
+        drop(ending);
         None
     }
 
@@ -59,6 +72,14 @@ impl McpService for Server {
 
     fn code_execution(&self) -> Option<Router> {
         code_execution::routes(self)
+    }
+
+    fn sessions(&self) -> Option<Sessions> {
+        self.session_tools.as_ref().map(|tools| tools.sessions.clone())
+    }
+
+    fn admin(&self, ending: CancellationToken) -> Option<Router> {
+        admin::routes(self, ending)
     }
 
     fn start(&self) {

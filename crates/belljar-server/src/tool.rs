@@ -47,7 +47,7 @@ fn output_schema() -> Arc<JsonObject> {
     object(json!({
         "type": "object",
         "properties": {
-            "status": {"type": "string", "enum": ["success", "install-error", "run-error"]},
+            "status": {"type": "string", "enum": ["success", "install-error", "run-error", "refused"]},
             "dependencies": {
                 "type": "array",
                 "items": {"type": "string"},
@@ -60,6 +60,10 @@ fn output_schema() -> Arc<JsonObject> {
             },
             "return_value": {"description": "The value of the last line, as JSON"},
             "error": {"type": "string", "description": "The error: a traceback, or the limit that was reached"},
+            "refusal": {
+                "type": "object",
+                "description": "Why the call was refused: its status, the quota, and after how many seconds to try again",
+            },
         },
         "required": ["status", "output"],
     }))

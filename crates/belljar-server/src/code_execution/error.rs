@@ -8,7 +8,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use belljar_core::files::FileError;
-use belljar_sessions::SessionError;
+use belljar_sessions::{RefusalDetails, SessionError, WorkRefusal};
 use serde_json::json;
 
 /// The maximum number of bytes of an error's text.
@@ -22,11 +22,13 @@ const RETRY_SECONDS: &str = "5";
 pub(super) struct ApiError {
     pub(super) status: StatusCode,
     pub(super) detail: String,
+    /// The details of a refusal by a quota or for lack of memory.
+    refusal: Option<Box<RefusalDetails>>,
 }
 
 impl ApiError {
     pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
-        Self { status, detail: detail.into() }
+        Self { status, detail: detail.into(), refusal: None }
     }
 
     /// Creates the error of a request that does not have the protocol's form.
@@ -42,13 +44,23 @@ impl ApiError {
 impl From<SessionError> for ApiError {
     fn from(error: SessionError) -> Self {
         let detail = error.to_string();
+        let mut refusal = None;
         let status = match error {
+            SessionError::Refused(refused) => {
+                refusal = Some(Box::new(refused.details()));
+                match refused {
+                    WorkRefusal::Quota(_) => StatusCode::TOO_MANY_REQUESTS,
+                    WorkRefusal::Overloaded { .. } | WorkRefusal::QueueTimeout { .. } => {
+                        StatusCode::SERVICE_UNAVAILABLE
+                    }
+                }
+            }
             // The text for models names arguments of the session tools.
             SessionError::Expired { .. } => {
                 return Self::new(StatusCode::NOT_FOUND, "the session does not exist, or has expired");
             }
             SessionError::Gone => StatusCode::NOT_FOUND,
-            SessionError::TooMany(_) | SessionError::Busy(_) | SessionError::Queue { .. } => {
+            SessionError::TooMany(_) | SessionError::Audit(_) | SessionError::Busy(_) | SessionError::Queue { .. } => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             SessionError::File(FileError::Missing(_)) => StatusCode::NOT_FOUND,
@@ -59,14 +71,21 @@ impl From<SessionError> for ApiError {
             | SessionError::Store(_)
             | SessionError::Unrestorable(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        Self { status, detail }
+        Self { status, detail, refusal }
     }
 }
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let mut response = (self.status, Json(json!({ "detail": self.detail }))).into_response();
-        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+        let retry_after = self.refusal.as_ref().and_then(|refusal| refusal.retry_after);
+        let mut body = json!({ "detail": self.detail });
+        if let Some(refusal) = self.refusal {
+            body["refusal"] = json!(refusal);
+        }
+        let mut response = (self.status, Json(body)).into_response();
+        if let Some(seconds) = retry_after {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+        } else if self.status == StatusCode::SERVICE_UNAVAILABLE {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_SECONDS));
         }
         response

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
-use belljar_core::Limits;
+use axum::http::{HeaderMap, StatusCode};
+use belljar_core::activity::trace::{KeyValue, Span, SpanName, Trace};
 use belljar_core::kernel::{CellObserver, CellRequest, NullObserver};
+use belljar_core::{Limits, Scope};
 use belljar_sessions::{CellReport, SessionError, SessionId, Sessions};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -19,9 +20,11 @@ use super::CodeExecution;
 use super::error::ApiError;
 use super::result_block::{CallResult, ExecResponse, ResultBlock};
 use super::text_editor::EditorCommand;
+use crate::activity::end_span;
 use crate::arguments::MAX_CODE;
 use crate::code_tools::{CancelOnDrop, ClientTools};
 use crate::description::SandboxKind;
+use crate::guard::current_owner;
 use crate::metrics::CallStatus;
 
 /// The maximum length of a call's ID, in bytes. The answer has it twice.
@@ -108,6 +111,7 @@ fn source(name: &str, text: String) -> Result<String, ApiError> {
 pub(super) async fn execute(
     State(state): State<CodeExecution>,
     Path(id): Path<String>,
+    headers: HeaderMap,
     body: Bytes,
 ) -> Result<Json<ExecResponse>, ApiError> {
     let request: ExecRequest<'_> =
@@ -126,27 +130,54 @@ pub(super) async fn execute(
     };
     let (sessions, id) = state.find(&id)?;
     let (kind, begin) = (call.result_type(), Instant::now());
+    let (span, scope) = state.begin_activity(&call, &headers, &id)?;
     let _in_flight = state.server.begin_call();
     let mut record = state.server.runner.metrics().begin_call(call.tool().into());
     let (content, status) = match call {
         Call::Code(code) => {
-            let cell = CellRequest { code, timeout, ..CellRequest::default() };
+            let cell = CellRequest { code, timeout, scope, ..CellRequest::default() };
             state.run_cell(&sessions, &id, cell, CallResult::of_cell).await
         }
-        Call::Shell(command) => state.run_shell(&sessions, &id, &command, timeout).await,
+        Call::Shell(command) => state.run_shell(&sessions, &id, &command, timeout, scope).await,
         Call::Edit(command) => command.run(&sessions, &id, &state.histories).await.map(|content| {
             let status = if content.return_code == 0 { CallStatus::Success } else { CallStatus::RunError };
             (content, status)
         }),
     }
-    .inspect_err(|error| record.status = error.into())?;
+    .inspect_err(|error| {
+        record.status = error.into();
+        end_span(&span, record.status);
+    })?;
     record.status = status;
+    end_span(&span, status);
     let execution_time_ms = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
     let result_block = ResultBlock { kind, tool_use_id: tool_use_id.clone(), content };
     Ok(Json(ExecResponse { tool_use_id, execution_time_ms, result_block }))
 }
 
 impl CodeExecution {
+    /// Begins a call: its span, and its context.
+    fn begin_activity(&self, call: &Call, headers: &HeaderMap, id: &SessionId) -> Result<(Span, Scope), ApiError> {
+        let activity = self.server.runner.activity();
+        if !activity.is_on() {
+            return Ok((Span::default(), Scope::default()));
+        }
+        let owner = current_owner().map_err(|error| ApiError::internal(&error))?;
+        let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let parent = Trace::from_headers(header("traceparent"), header("tracestate"));
+        let span = activity.begin_call(SpanName::Execute, call.tool(), &parent, || {
+            vec![
+                KeyValue::new("gen_ai.operation.name", "execute_tool"),
+                KeyValue::new("gen_ai.tool.name", call.tool()),
+                KeyValue::new("network.transport", "tcp"),
+            ]
+        });
+        let trace = if span.is_on() { span.trace() } else { parent };
+        let scope = activity.scope("code-execution", owner.as_deref(), trace);
+        scope.set_session(id.as_str());
+        Ok((span, scope))
+    }
+
     /// Runs a cell, of whose report `result` makes the result of the call.
     async fn run_cell(
         &self,
@@ -160,7 +191,7 @@ impl CodeExecution {
         let observer: Arc<dyn CellObserver> = Arc::new(NullObserver);
         let (_tool_run, observer) = match &tools {
             Some(tools) => {
-                let (run, observer) = tools.for_cell(observer);
+                let (run, observer) = tools.for_cell(observer, cell.scope.clone());
                 (Some(CancelOnDrop(run)), observer)
             }
             None => (None, observer),
@@ -178,6 +209,7 @@ impl CodeExecution {
         id: &SessionId,
         command: &str,
         timeout: Option<Duration>,
+        scope: Scope,
     ) -> Result<(CallResult, CallStatus), SessionError> {
         if self.server.options.sandbox.kind == SandboxKind::Wasm {
             let reason = "bash: the WebAssembly sandbox has no shell and no processes; use code_execution\n";
@@ -190,7 +222,7 @@ impl CodeExecution {
             "(lambda scope: (__import__('builtins').exec({program}, scope), scope['run']({command}))[1])\
              ({{'__name__': 'shell'}})"
         );
-        let cell = CellRequest { code, timeout, store_history: false, ..CellRequest::default() };
+        let cell = CellRequest { code, timeout, scope, store_history: false, ..CellRequest::default() };
         let (result, status) = self.run_cell(sessions, id, cell, CallResult::of_shell).await?;
         let status =
             if status == CallStatus::Success && result.return_code != 0 { CallStatus::RunError } else { status };

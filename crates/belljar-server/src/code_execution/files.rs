@@ -1,21 +1,19 @@
 //! Files of a session over HTTP: listed, read in parts, and written.
 
 use axum::Json;
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::extract::multipart::{Multipart, MultipartError};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use axum::http::header::{CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::response::{IntoResponse, Response};
-use belljar_core::files::{FileError, Range, check_path, truncate_for_message};
-use belljar_sessions::{FileAddress, MAX_UPLOAD, SessionError, Sessions, mime_of};
+use belljar_core::files::{FileError, check_path, truncate_for_message};
+use belljar_sessions::{MAX_UPLOAD, SessionError, mime_of};
 use serde::{Deserialize, Serialize};
 
 use super::CodeExecution;
 use super::error::ApiError;
+use crate::file_download;
 
-/// The number of bytes that one part of a file has in memory.
-const PART_BYTES: u64 = 4 << 20;
 /// The maximum number of fields in a form.
 const MAX_FIELDS: usize = 16;
 
@@ -110,43 +108,7 @@ pub(super) async fn read(
         });
     };
     let (mime, size) = (mime_of(&path), file.size);
-    let address = FileAddress { session, path, range: Range { offset: 0, length: Some(PART_BYTES) } };
-    // The first part is read before the answer begins, so that its error has a status.
-    let first = sessions.read(address.clone()).await?;
-    let reading = Reading { sessions, address, size, first: Some(first) };
-    let body = Body::from_stream(futures::stream::try_unfold(reading, Reading::next));
-    // A page that code has made is not shown as one of this server.
-    let headers = [
-        (CONTENT_TYPE, mime.as_str()),
-        (CONTENT_DISPOSITION, "attachment"),
-        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (CONTENT_SECURITY_POLICY, "default-src 'none'; sandbox"),
-    ];
-    Ok((headers, body).into_response())
-}
-
-/// A file that is being sent.
-struct Reading {
-    sessions: Sessions,
-    /// The address of the next part.
-    address: FileAddress,
-    /// The file's size when it was listed. A part may be shorter than its range, since secrets in it are replaced.
-    size: u64,
-    /// The first part, until it is sent.
-    first: Option<Vec<u8>>,
-}
-
-impl Reading {
-    /// Returns the next part, or `None` at the end of the file.
-    async fn next(mut self) -> Result<Option<(Bytes, Self)>, SessionError> {
-        let part = match self.first.take() {
-            Some(first) => first,
-            None if self.address.range.offset < self.size => self.sessions.read(self.address.clone()).await?,
-            None => return Ok(None),
-        };
-        self.address.range.offset += PART_BYTES;
-        Ok(Some((part.into(), self)))
-    }
+    Ok(file_download::download(sessions, session, path, size, &mime).await?)
 }
 
 #[derive(Debug, Serialize)]

@@ -32,7 +32,7 @@ use belljar_sessions::{SessionId, Sessions};
 
 use serde::Serialize;
 
-use crate::guard::current_owner;
+use crate::guard::{current_owner, tenant_key};
 use crate::handler::Server;
 use error::ApiError;
 pub(crate) use error::describe_errors;
@@ -70,7 +70,8 @@ impl CodeExecution {
     /// Returns the sessions as the client of the current request sees them.
     fn client_sessions(&self) -> Result<Sessions, ApiError> {
         let owner = current_owner().map_err(|error| ApiError::internal(&error))?;
-        Ok(self.sessions.for_owner(owner))
+        let tenant = self.server.runner.find_tenant(tenant_key(owner.as_ref()));
+        Ok(self.sessions.for_owner(owner).for_tenant(tenant))
     }
 
     /// Finds a session of the client of the current request.

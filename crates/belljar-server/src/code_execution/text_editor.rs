@@ -259,7 +259,7 @@ impl UndoHistories {
         }
         let all: usize = histories.values().map(bytes_of).sum();
         let history = histories.entry(id.clone()).or_default();
-        // What is older than an edit that is not recorded cannot be undone either.
+        // Edits before one that is not recorded cannot be undone either.
         if content.len() > MAX_UNDO_BYTES || all + content.len() > MAX_ALL_UNDO_BYTES {
             history.retain(|replaced| replaced.path != path);
             return;

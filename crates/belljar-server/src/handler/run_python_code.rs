@@ -9,11 +9,14 @@ use rmcp::model::JsonObject;
 use rmcp::service::RequestContext;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Server, tool_error};
+use super::Server;
+use crate::activity::scope_of;
+use crate::apps::{self, Panel};
 use crate::arguments::{self, ArgumentError, RunPythonCode};
 use crate::code_tools::PreparedCalls;
 use crate::input_rounds::RunningCode;
 use crate::metrics::CallStatus;
+use crate::refusals;
 use crate::report::{self, Recording};
 use crate::runner::{RunClient, RunError};
 use crate::session_tools::ToolAnswer;
@@ -43,13 +46,14 @@ impl Server {
             }
             None => (None, None),
         };
+        let shows_panel = apps::shows_panels(context);
         let work = async |notifier| {
             let client = RunClient::new(notifier);
             let (this, run_client) = (self.clone(), client.clone());
             let work = async move {
-                let answered = this.answer_run(request, wants_report, run_client, tools).await;
+                let answered = this.answer_run(request, wants_report, shows_panel, run_client, tools).await;
                 answered.unwrap_or_else(|error| ToolAnswer {
-                    response: tool_error(error.to_string()).into(),
+                    response: refusals::not_run(&error).into(),
                     status: CallStatus::from(&error),
                 })
             };
@@ -66,6 +70,7 @@ impl Server {
         &self,
         request: OneShotRequest,
         wants_report: bool,
+        shows_panel: bool,
         client: RunClient,
         tools: Option<PreparedCalls>,
     ) -> Result<ToolAnswer, RunError> {
@@ -77,6 +82,7 @@ impl Server {
             recording.map(|recording| Report::of_run(answer.report.clone(), is_encoded, recording.take_output()));
         answer.truncate(self.options.sandbox.max_answer);
         let result = answer.result(self.options.mode);
+        let result = if shows_panel { apps::attach(result, &Panel::of_run(&answer)) } else { result };
         let result = match whole {
             Some(report) => report::attach(result, report),
             None => result,
@@ -93,6 +99,7 @@ impl Server {
     ) -> Result<(OneShotRequest, bool), ArgumentError> {
         let mut request = arguments::parse::<RunPythonCode>(arguments).and_then(RunPythonCode::into_request)?;
         request.network = context.meta.0.0.get(NETWORK_KEY).cloned();
+        request.scope = scope_of(context);
         let Some(wanted) = report::requested(context)? else { return Ok((request, false)) };
         report::add_to_run(wanted, &mut request, self.runner.supports_exchange())?;
         Ok((request, true))

@@ -76,6 +76,8 @@ pub(crate) enum AuthError {
     Missing,
     /// The token is not valid, for this reason.
     Invalid(&'static str),
+    /// The token is valid, but does not have the required scope.
+    Scope,
     /// The token could not be checked.
     Unavailable,
 }
@@ -85,6 +87,9 @@ pub(crate) enum AuthError {
 struct Claims {
     #[serde(default)]
     sub: String,
+    /// The scopes, separated by spaces (RFC 9068).
+    #[serde(default)]
+    scope: String,
 }
 
 impl OAuth {
@@ -106,6 +111,21 @@ impl OAuth {
 
     /// Returns an identifier for the subject of `token`, which is the same in all tokens of one client.
     pub(crate) async fn bearer(&self, token: &str) -> Result<String, AuthError> {
+        self.claims(token).await.map(|claims| self.identifier(&claims))
+    }
+
+    /// Does the same for a token that must have a scope.
+    pub(crate) async fn bearer_with_scope(&self, token: &str, scope: &str) -> Result<String, AuthError> {
+        let claims = self.claims(token).await?;
+        let has_scope = claims.scope.split(' ').any(|given| given == scope);
+        if has_scope { Ok(self.identifier(&claims)) } else { Err(AuthError::Scope) }
+    }
+
+    fn identifier(&self, claims: &Claims) -> String {
+        format!("oauth:{} {}", self.issuer, claims.sub)
+    }
+
+    async fn claims(&self, token: &str) -> Result<Claims, AuthError> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(AuthError::Invalid("it is too long"));
         }
@@ -132,7 +152,7 @@ impl OAuth {
         validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
         match jsonwebtoken::decode::<Claims>(token, &key, &validation) {
             Ok(data) if data.claims.sub.is_empty() => Err(AuthError::Invalid("its claim sub is empty")),
-            Ok(data) => Ok(format!("oauth:{} {}", self.issuer, data.claims.sub)),
+            Ok(data) => Ok(data.claims),
             Err(error) => Err(AuthError::Invalid(describe_error(error.kind()))),
         }
     }
@@ -162,7 +182,7 @@ impl OAuth {
             AuthError::Invalid(reason) => {
                 format!("{metadata}, error=\"invalid_token\", error_description=\"{reason}\"")
             }
-            AuthError::Missing | AuthError::Unavailable => metadata,
+            AuthError::Missing | AuthError::Scope | AuthError::Unavailable => metadata,
         };
         // The address comes from a request header, so that it is a valid header value.
         HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("Bearer"))

@@ -5,7 +5,7 @@ use std::time::Duration;
 use belljar_core::files::{FileError, FileInfo};
 use belljar_core::mime::{Image, MimeBundle, text_plain};
 use belljar_core::{CellStatus, Limits, Output, RecordedConnections};
-use belljar_sessions::{CellReport, FileAddress, SessionError, SessionId, mime_of};
+use belljar_sessions::{CellReport, FileAddress, RefusalDetails, SessionError, SessionId, mime_of};
 use belljar_tools::CallLog;
 use rmcp::model::{CallToolResult, ContentBlock, Resource};
 use serde::Serialize;
@@ -46,6 +46,9 @@ struct Fields {
     /// The connections of the code, if there were any.
     #[serde(flatten, skip_serializing_if = "RecordedConnections::is_empty")]
     connections: RecordedConnections,
+    /// Set if the call was refused because of a quota or for lack of memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refusal: Option<RefusalDetails>,
 }
 
 /// The fields of the text, which lacks most of those that say nothing: it takes room in a model's context.
@@ -72,7 +75,7 @@ struct TextFields<'a> {
 
 impl Fields {
     fn text(&self) -> TextFields<'_> {
-        let Self { success, output, result, error, traceback, files, session_info, html, calls, connections: _ } = self;
+        let Self { success, output, result, error, traceback, files, session_info, html, calls, .. } = self;
         let failed_calls = calls.as_ref().map(CallLog::failures).unwrap_or_default();
         let traceback = error.is_some().then_some(traceback.as_slice());
         TextFields { success: *success, output, result, error, traceback, files, session_info, html, failed_calls }
@@ -167,8 +170,19 @@ impl ExecuteCodeResult {
         };
         let success = error.is_none();
         let connections = RecordedConnections::default();
-        let fields =
-            Fields { success, output, result, error, traceback, files, session_info, html, calls: None, connections };
+        let fields = Fields {
+            success,
+            output,
+            result,
+            error,
+            traceback,
+            files,
+            session_info,
+            html,
+            calls: None,
+            connections,
+            refusal: None,
+        };
         Self { fields, images: report.images }
     }
 
@@ -185,6 +199,7 @@ impl ExecuteCodeResult {
             html: Vec::new(),
             calls: None,
             connections: RecordedConnections::default(),
+            refusal: refusal_of(error),
         };
         Self { fields, images: Vec::new() }
     }
@@ -285,10 +300,21 @@ pub(super) fn session_error(error: &SessionError) -> String {
     }
 }
 
+fn refusal_of(error: &SessionError) -> Option<RefusalDetails> {
+    match error {
+        SessionError::Refused(refusal) => Some(refusal.details()),
+        _ => None,
+    }
+}
+
 /// Returns the result of a failed call.
 pub(super) fn failed(error: &SessionError) -> ToolAnswer {
     let text = session_error(error);
-    let mut result = object(json!({ "success": false, "error": text, "message": text }), Vec::new());
+    let mut fields = json!({ "success": false, "error": text, "message": text });
+    if let Some(refusal) = refusal_of(error) {
+        fields["refusal"] = json!(refusal);
+    }
+    let mut result = object(fields, Vec::new());
     result.is_error = Some(true);
     ToolAnswer { response: result.into(), status: error.into() }
 }

@@ -16,6 +16,7 @@ use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::is_modern;
+use crate::apps;
 use crate::elicitation::{can_ask, elicit};
 use crate::input_rounds::{CodeClient, InputPrompt, MAX_SUSPENDED};
 use crate::notifier::{ClientNotifier, NotificationFilter, Output};
@@ -39,6 +40,8 @@ struct Shared {
     /// The result of code in an interpreter of its own.
     report: Mutex<Option<RunReport>>,
     connections: ConnectionLog,
+    /// Set if the client shows panels.
+    shows_panel: bool,
 }
 
 /// The questions of a run that come from `input()`, which holds its thread.
@@ -97,7 +100,8 @@ impl CellClient {
         };
         let attached = Mutex::new(AttachedCall::new(notifier));
         let (run, report, connections) = (OnceLock::new(), Mutex::default(), ConnectionLog::default());
-        let shared = Shared { attached, input, recording, run, report, connections };
+        let shows_panel = apps::shows_panels(context);
+        let shared = Shared { attached, input, recording, run, report, connections, shows_panel };
         (Self { shared: Arc::new(shared) }, prompts)
     }
 
@@ -106,7 +110,7 @@ impl CellClient {
         let (notifier, _) = ClientNotifier::new(NotificationFilter { level: None, progress: false });
         let (attached, input) = (Mutex::new(AttachedCall::new(notifier)), Err(InputError::Disconnected));
         let (run, report, connections) = (OnceLock::new(), Mutex::default(), ConnectionLog::default());
-        let shared = Shared { attached, input, recording: None, run, report, connections };
+        let shared = Shared { attached, input, recording: None, run, report, connections, shows_panel: false };
         Self { shared: Arc::new(shared) }
     }
 
@@ -115,6 +119,11 @@ impl CellClient {
     pub(super) fn set_run(&self, run: Arc<Run>, permits: Option<Arc<Semaphore>>) {
         let runtime = tokio::runtime::Handle::current();
         let _ = self.shared.run.set(RunQuestions { run, runtime, permits });
+    }
+
+    /// Returns whether the client shows panels.
+    pub(super) fn shows_panel(&self) -> bool {
+        self.shared.shows_panel
     }
 
     /// Returns the connections of the code so far, and forgets them.

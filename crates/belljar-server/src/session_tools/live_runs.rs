@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
+use belljar_core::activity::trace::Trace;
 use belljar_core::kernel::CellObserver;
+use belljar_core::{Activity, Scope};
 use belljar_sessions::{ResumedCalls, Run, RunAnswer, RunCalls, RunResumer};
 use belljar_tools::{Approval, ApprovalRequest, Approver, CallJournal, SavedRun, ToolRun};
 use parking_lot::Mutex;
@@ -14,6 +16,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use super::client_io::CellClient;
+use crate::activity::PROTOCOL;
 use crate::code_tools::{CANNOT_ASK, ClientTools};
 use crate::input_rounds::MAX_SUSPENDED;
 use crate::metrics::CallStatus;
@@ -117,7 +120,8 @@ struct RunApprover {
 #[async_trait]
 impl Approver for RunApprover {
     async fn approve(&self, request: ApprovalRequest) -> Result<Approval, String> {
-        if !self.client.can_ask() {
+        // A panel of the client can ask, and operators can answer, in place of a client that cannot.
+        if !self.client.can_ask() && !self.client.shows_panel() && !self.run.has_operators() {
             return Err(CANNOT_ASK.into());
         }
         Ok(match self.run.ask(request.call, request.question(), false).await {
@@ -141,6 +145,17 @@ pub(super) struct Resumer {
     pub(super) tools: Option<ClientTools>,
     pub(super) live: LiveRuns,
     pub(super) runtime: tokio::runtime::Handle,
+    pub(super) activity: Activity,
+}
+
+impl Resumer {
+    /// Returns the context of a run that goes on.
+    fn scope_of(&self, run: &Run) -> Scope {
+        let scope = self.activity.scope(PROTOCOL, run.owner(), Trace::default());
+        scope.set_session(run.session.as_str());
+        scope.set_run(run.info.id.as_str());
+        scope
+    }
 }
 
 impl RunResumer for Resumer {
@@ -152,7 +167,7 @@ impl RunResumer for Resumer {
         let mut saved = saved.unwrap_or_default();
         sent.iter().for_each(|(call, is_repeatable)| saved.set_sent(*call, *is_repeatable));
         let operations = saved.take_operations();
-        let (calls, observer) = calls_of(run, &client, self.tools.as_ref(), saved);
+        let (calls, observer) = calls_of(run, &client, self.tools.as_ref(), saved, &self.scope_of(run));
         let end = self.live.get(run).map(|live| live.end).unwrap_or_default();
         self.live.insert(run, LiveRun { client, calls: calls.clone(), end });
         let tools = calls.tools.clone();
@@ -171,10 +186,11 @@ pub(super) fn calls_of(
     client: &CellClient,
     tools: Option<&ClientTools>,
     saved: SavedRun,
+    scope: &Scope,
 ) -> (Arc<ServerCalls>, Arc<dyn CellObserver>) {
     let Some(tools) = tools else { return (Arc::new(ServerCalls { tools: None }), client.observer()) };
     let approver = Arc::new(RunApprover { run: run.clone(), client: client.clone() });
     let (tool_run, observer) =
-        tools.for_durable_run(client.observer(), approver, Arc::new(Journal(run.clone())), saved);
+        tools.for_durable_run(client.observer(), approver, Arc::new(Journal(run.clone())), saved, scope.clone());
     (Arc::new(ServerCalls { tools: Some(tool_run) }), observer)
 }

@@ -7,6 +7,8 @@
 //! | `client_io` | the client of a cell: output, progress and input |
 //! | `runs` | cells that outlast their calls |
 //! | `live_runs` | those that have not ended: their clients and their calls |
+//! | `panel_answers` | decisions of users in panels |
+//! | `operator` | operations of operators on the sessions of clients |
 //! | `programs` | code of `run_python_code` that does |
 //! | `resources` | files as resources |
 //! | `subscriptions` | subscriptions to changes of files |
@@ -15,6 +17,8 @@
 mod answer;
 mod client_io;
 mod live_runs;
+mod operator;
+mod panel_answers;
 mod programs;
 mod resources;
 mod runs;
@@ -26,9 +30,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use belljar_core::Activity;
 use belljar_core::kernel::CellRequest;
 use belljar_core::{NETWORK_KEY, RecordedConnections, Report, Statistics};
-use belljar_sessions::{CellReport, Owner, SessionError, SessionId, Sessions};
+use belljar_sessions::{CellReport, Cluster, Owner, SessionError, SessionId, Sessions, Tenant};
 use belljar_tools::CallLog;
 use parking_lot::Mutex;
 use rmcp::model::{CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ProtocolVersion, Tool};
@@ -36,6 +41,8 @@ use rmcp::service::RequestContext;
 use rmcp::{Peer, RoleServer};
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::activity::scope_of;
+use crate::apps::{self, Panel};
 use crate::arguments::{self, ArgumentError, ExecuteCode, SessionOnly, UploadFile};
 use crate::arrival::{SessionTurn, in_turn, turn_of};
 use crate::code_tools::{CancelOnDrop, ClientTools};
@@ -81,6 +88,7 @@ pub(crate) struct SessionTools {
     program_answers: ProgramAnswers,
     /// The runs of all clients, if cells can wait on the disk.
     live: LiveRuns,
+    activity: Activity,
     /// True if this client is the only one, and may list the runs of earlier ones.
     lists_all: bool,
 }
@@ -123,14 +131,21 @@ pub(crate) fn runs_code(name: &str) -> bool {
     name == EXECUTE || name == crate::tool::NAME
 }
 
+/// Returns whether the results of a tool are those of code.
+pub(crate) fn shows_code(name: &str) -> bool {
+    runs_code(name) || name == tools::RESUME_RUN
+}
+
 /// Returns whether a request belongs to the protocol's modern era.
 pub(crate) fn is_modern(context: &RequestContext<RoleServer>) -> bool {
     context.protocol_version().is_some_and(|version| version.as_str() >= ProtocolVersion::V_2026_07_28.as_str())
 }
 
 impl SessionTools {
-    pub(crate) fn new(sessions: Sessions, html: bool) -> Self {
+    pub(crate) fn new(sessions: Sessions, html: bool, activity: Activity) -> Self {
+        sessions.set_activity(activity.clone());
         Self {
+            activity,
             sessions,
             html,
             visible_sessions: Arc::default(),
@@ -146,8 +161,8 @@ impl SessionTools {
     }
 
     /// Returns the tools for another client, with empty per-client state.
-    pub(crate) fn for_new_client(&self, owner: Option<Owner>) -> Self {
-        let sessions = self.sessions.for_owner(owner);
+    pub(crate) fn for_new_client(&self, owner: Option<Owner>, tenant: Tenant) -> Self {
+        let sessions = self.sessions.for_owner(owner).for_tenant(tenant);
         let (visible_sessions, visible_programs, subscribed) = (Arc::default(), Arc::default(), Arc::default());
         Self { sessions, visible_sessions, visible_programs, subscribed, lists_all: false, ..self.clone() }
     }
@@ -170,7 +185,7 @@ impl SessionTools {
         let sessions = self.sessions.clone();
         if sessions.are_durable() {
             self.resume_stored_runs();
-            let sessions = sessions.clone();
+            let (this, sessions) = (self.clone(), sessions.clone());
             tokio::spawn(async move {
                 loop {
                     tokio::time::sleep(MAINTENANCE_INTERVAL).await;
@@ -178,18 +193,28 @@ impl SessionTools {
                     if let Err(error) = tokio::task::spawn_blocking(move || sessions.maintain_runs()).await {
                         tracing::error!(%error, "failed to look after runs");
                     }
+                    this.follow_adopted();
                 }
             });
         }
         // Idle sessions hibernate sooner than they expire.
         let belljar_sessions::SessionOptions { timeout, sleep_after, .. } = *sessions.options();
-        let interval = MAX_SWEEP_INTERVAL.min(timeout / 2).min(sleep_after).max(Duration::from_millis(100));
+        let max_interval = sessions.cluster().map_or(MAX_SWEEP_INTERVAL, |_| Cluster::ADOPTION_INTERVAL);
+        let interval = max_interval.min(timeout / 2).min(sleep_after).max(Duration::from_millis(100));
         tokio::spawn(async move {
             loop {
-                tokio::time::sleep(interval).await;
+                tokio::select! {
+                    () = tokio::time::sleep(interval) => {}
+                    () = sessions.memory_is_scarce() => {}
+                }
                 sessions.evict_idle().await;
             }
         });
+    }
+
+    /// Follows the runs that have come from other replicas.
+    pub(crate) fn follow_adopted(&self) {
+        self.follow_stored(self.sessions.take_adopted_runs());
     }
 
     /// Hibernates the sessions, so that those in a persistent store survive.
@@ -233,6 +258,7 @@ impl SessionTools {
             EXECUTE => {
                 let (mut cell, session) = arguments::parse::<ExecuteCode>(given.clone())?.into_cell();
                 cell.network = context.meta.0.0.get(NETWORK_KEY).cloned();
+                cell.scope = scope_of(context);
                 let wanted = report::requested(context)?;
                 let recording = wanted.is_some().then(Arc::<Recording>::default);
                 let is_durable = wanted.is_none() && self.sessions.are_durable();
@@ -310,9 +336,12 @@ impl SessionTools {
                     Err(error) => failed(&error),
                 }
             }
-            tools::LIST_RUNS if self.sessions.are_durable() => self.list_runs(&arguments::parse(given)?),
+            tools::LIST_RUNS if self.sessions.are_durable() => self.list_runs(&arguments::parse(given)?).await,
             tools::RESUME_RUN if self.sessions.are_durable() => {
                 self.resume_run(arguments::parse(given)?, notifier, context).await
+            }
+            tools::ANSWER_QUESTION if self.sessions.are_durable() && apps::shows_panels(context) => {
+                self.answer_question(arguments::parse(given)?, context).await
             }
             _ => return Err(ArgumentError::UnknownTool(name.into_owned())),
         };
@@ -347,7 +376,7 @@ impl SessionTools {
         cell.tools = self.tools.is_some();
         let (tool_run, observer) = match &self.tools {
             Some(tools) => {
-                let (run, observer) = tools.for_cell(client.observer());
+                let (run, observer) = tools.for_cell(client.observer(), cell.scope.clone());
                 (Some(CancelOnDrop(run)), observer)
             }
             None => (None, client.observer()),
@@ -357,6 +386,7 @@ impl SessionTools {
                 Some(name) => self.find(&name)?,
                 None => self.sessions.create()?,
             };
+            cell.scope.set_session(id.as_str());
             let report = self.sessions.execute(&id, cell, observer);
             Ok((id, report))
         });
@@ -383,7 +413,7 @@ impl SessionTools {
                     whole
                 });
                 let calls = tool_run.map(|run| run.0.log());
-                let result = self.answer(&id, is_new, report, calls, client.take_connections());
+                let result = self.answer(&id, is_new, report, calls, client.take_connections(), client.shows_panel());
                 let result = match whole {
                     Some(whole) => report::attach(result, whole),
                     None => result,
@@ -407,10 +437,19 @@ impl SessionTools {
         report: CellReport,
         calls: Option<CallLog>,
         connections: RecordedConnections,
+        shows_panel: bool,
     ) -> CallToolResult {
+        let panel = shows_panel.then(|| {
+            let panel = Panel::of_cell(id, &report, self.sessions.limits());
+            panel.with_records(calls.clone(), connections.clone())
+        });
         let info = is_new.then(|| answer::SessionInfo::new(id, self.sessions.options().timeout));
         let result = ExecuteCodeResult::new(id, info, report, self.sessions.limits(), self.html);
-        result.with_calls(calls).with_connections(connections).result()
+        let result = result.with_calls(calls).with_connections(connections).result();
+        match panel {
+            Some(panel) => apps::attach(result, &panel),
+            None => result,
+        }
     }
 
     fn find(&self, name: &str) -> Result<SessionId, SessionError> {

@@ -16,9 +16,11 @@ use super::client_io::CellClient;
 use super::live_runs::{LiveRun, calls_of};
 use super::{SessionTools, ToolAnswer, is_modern};
 use crate::answer::{ReturnMode, RunAnswer};
+use crate::apps::{self, Panel};
 use crate::handler::tool_error;
 use crate::metrics::CallStatus;
 use crate::notifier::ClientNotifier;
+use crate::refusals;
 use crate::runner::{self, RunError};
 
 /// The format of the results of programs.
@@ -42,6 +44,9 @@ impl ProgramAnswers {
             Err(SessionError::Kernel(error)) => {
                 let error = RunError::from(error);
                 return (tool_error(error.to_string()), CallStatus::from(&error));
+            }
+            Err(SessionError::Refused(refusal)) => {
+                return (refusals::refused(&refusal), CallStatus::Refused((&refusal).into()));
             }
             Err(error) => return (tool_error(error.to_string()), CallStatus::from(&error)),
         };
@@ -67,7 +72,12 @@ impl ProgramAnswers {
             runner::log_error(&answer, &client.notifier());
         }
         answer.truncate(self.max_bytes);
-        (answer.result(self.mode), status)
+        let result = answer.result(self.mode);
+        let result = match client {
+            Some(client) if client.shows_panel() => apps::attach(result, &Panel::of_run(&answer)),
+            _ => result,
+        };
+        (result, status)
     }
 }
 
@@ -90,7 +100,7 @@ impl SessionTools {
         context: &RequestContext<RoleServer>,
     ) -> Option<ToolAnswer> {
         request.tools = self.tools.is_some();
-        let cell = CellRequest { code: request.code.clone(), ..CellRequest::default() };
+        let cell = CellRequest { code: request.code.clone(), scope: request.scope.clone(), ..CellRequest::default() };
         let run = match self.sessions.create_program(request, arguments.map_or(Value::Null, Value::Object)) {
             Ok(run) => run?,
             Err(error) => {
@@ -98,9 +108,10 @@ impl SessionTools {
                 return Some(ToolAnswer { response: tool_error(error.to_string()).into(), status });
             }
         };
+        cell.scope.set_run(run.info.id.as_str());
         let (client, _) = CellClient::new(notifier, context, None);
         client.set_run(run.clone(), is_modern(context).then(|| self.live.inputs.clone()));
-        let (calls, observer) = calls_of(&run, &client, self.tools.as_ref(), SavedRun::default());
+        let (calls, observer) = calls_of(&run, &client, self.tools.as_ref(), SavedRun::default(), &cell.scope);
         self.live.insert(&run, LiveRun::new(client.clone(), calls.clone()));
         self.visible_programs.lock().insert(run.session.clone());
         let report = self.sessions.execute_run(&run, cell, observer, calls);

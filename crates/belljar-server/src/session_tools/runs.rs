@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use belljar_core::kernel::{CellRequest, InputError};
 use belljar_sessions::{
-    CellReport, NotAsked, Question, ResumedReport, Run, RunAnswer, RunNews, RunState, SessionError, SessionId,
+    CellReport, NotAsked, Question, ResumedReport, Run, RunAnswer, RunInfo, RunNews, RunState, SessionError, SessionId,
     StoredRuns,
 };
 use belljar_tools::{SavedRun, ToolRun};
@@ -28,6 +28,7 @@ use super::answer::{ExecuteCodeResult, object};
 use super::client_io::CellClient;
 use super::live_runs::{LiveRun, Resumer, ServerCalls, calls_of};
 use super::{Caller, SessionTools, ToolAnswer, is_modern, not_run, tasks};
+use crate::apps;
 use crate::arguments::{ArgumentError, ListRuns, ResumeRun};
 use crate::arrival::in_turn;
 use crate::elicitation::{can_ask, elicit};
@@ -52,8 +53,12 @@ impl SessionTools {
     pub(super) fn resume_stored_runs(&self) {
         let (tools, live) = (self.tools.clone(), self.live.clone());
         let runtime = tokio::runtime::Handle::current();
-        self.sessions.set_run_resumer(Arc::new(Resumer { tools, live, runtime }));
-        let StoredRuns { waiting, lost } = self.sessions.resume_stored_runs();
+        self.sessions.set_run_resumer(Arc::new(Resumer { tools, live, runtime, activity: self.activity.clone() }));
+        self.follow_stored(self.sessions.resume_stored_runs());
+    }
+
+    /// Completes runs that go on, or that were lost, without clients.
+    pub(super) fn follow_stored(&self, StoredRuns { waiting, lost }: StoredRuns) {
         for run in lost {
             let lost = if run.info.is_program { LOST_PROGRAM } else { LOST };
             let error = SessionError::Kernel(belljar_core::kernel::KernelError::Failed(lost.into()));
@@ -69,7 +74,7 @@ impl SessionTools {
     }
 
     /// Completes a run without a client once it has a report.
-    fn follow(&self, run: Arc<Run>, report: ResumedReport) {
+    pub(super) fn follow(&self, run: Arc<Run>, report: ResumedReport) {
         let (client, calls) = (CellClient::absent(), Arc::new(ServerCalls { tools: None }));
         self.live.insert(&run, LiveRun::new(client, calls));
         let this = self.clone();
@@ -153,12 +158,14 @@ impl SessionTools {
                 None => self.sessions.create()?,
             };
             let run = self.sessions.create_run(&id, &cell.code, arguments, is_new)?;
+            cell.scope.set_session(id.as_str());
+            cell.scope.set_run(run.info.id.as_str());
             if is_task {
                 run.detach();
             }
             client.set_run(run.clone(), (is_task || caller.modern).then(|| self.live.inputs.clone()));
             let cell = CellRequest { tools: self.tools.is_some(), ..cell };
-            let (calls, observer) = calls_of(&run, client, self.tools.as_ref(), SavedRun::default());
+            let (calls, observer) = calls_of(&run, client, self.tools.as_ref(), SavedRun::default(), &cell.scope);
             self.live.insert(&run, LiveRun::new(client.clone(), calls.clone()));
             let report = self.sessions.execute_run(&run, cell, observer, calls);
             Ok((run, report))
@@ -189,7 +196,9 @@ impl SessionTools {
                 let status = CallStatus::from(&report.status);
                 let calls = live.as_ref().and_then(|live| live.calls.tools.as_ref()).map(ToolRun::log);
                 let connections = live.as_ref().map(|live| live.client.take_connections()).unwrap_or_default();
-                (self.answer(&run.session, run.info.is_new_session, report, calls, connections), status)
+                let shows_panel = live.as_ref().is_some_and(|live| live.client.shows_panel());
+                let is_new = run.info.is_new_session;
+                (self.answer(&run.session, is_new, report, calls, connections, shows_panel), status)
             }
             Err(error) => {
                 // Remove a new session that failed to start.
@@ -273,6 +282,7 @@ impl SessionTools {
             if let Some(RunNews::Completed(result)) = &news {
                 leaving.stays = true;
                 let status = end.as_ref().and_then(|end| end.status.get().copied());
+                let result = apps::for_client(result, context);
                 return finished(result, status.unwrap_or(CallStatus::Success));
             }
             // Another client's question is not for a client that cannot be asked.
@@ -289,7 +299,7 @@ impl SessionTools {
                 run.detach();
                 client.detach();
                 if !can_ask(context) {
-                    return paused(run);
+                    return self.paused(run, context);
                 }
                 return input_required(prompt_result(message, format!("{}.{call}", run.info.id.as_str())));
             }
@@ -305,7 +315,7 @@ impl SessionTools {
                     leaving.stays = true;
                     run.detach();
                     client.detach();
-                    return paused(run);
+                    return self.paused(run, context);
                 }
             };
             // Another client may have answered in the meantime.
@@ -351,22 +361,31 @@ impl SessionTools {
     }
 
     /// Returns the result of `list_runs`.
-    pub(super) fn list_runs(&self, ListRuns { session_id }: &ListRuns) -> ToolAnswer {
+    pub(super) async fn list_runs(&self, ListRuns { session_id }: &ListRuns) -> ToolAnswer {
         let is_listed = |run: &Arc<Run>| match session_id {
             Some(session) => run.session.as_str() == session,
-            None => self.may_list(run),
+            None => self.may_list(&run.session, &run.info, run.has_owner()),
         };
         // The result of a task that its client has polled is of no use to the model.
         let runs = self.sessions.runs();
         let listed = runs.iter().filter(|run| is_listed(run) && !run.is_fetched());
-        let runs: Vec<Value> = listed.map(described).collect();
+        let mut runs: Vec<Value> = listed.map(described).collect();
+        let elsewhere = self.sessions.distant_runs().await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "failed to list the runs of other replicas");
+            Vec::new()
+        });
+        let elsewhere = elsewhere.iter().filter(|run| match session_id {
+            Some(session) => run.session.as_str() == session,
+            None => self.may_list(&run.session, &run.info, run.owner.is_some()),
+        });
+        runs.extend(elsewhere.map(|run| fields(&run.info, &run.session, "waiting", &run.questions)));
         ToolAnswer::success(object(json!({ "runs": runs }), Vec::new()))
     }
 
     /// Returns whether the client may list a run whose session it does not name.
-    pub(super) fn may_list(&self, run: &Run) -> bool {
-        let seen = if run.info.is_program { &self.visible_programs } else { &self.visible_sessions };
-        self.lists_all || run.has_owner() || seen.lock().contains(&run.session)
+    pub(super) fn may_list(&self, session: &SessionId, run: &RunInfo, has_owner: bool) -> bool {
+        let seen = if run.is_program { &self.visible_programs } else { &self.visible_sessions };
+        self.lists_all || has_owner || seen.lock().contains(session)
     }
 
     /// Waits for a run, as the call that began it would.
@@ -376,12 +395,7 @@ impl SessionTools {
         notifier: ClientNotifier,
         context: &RequestContext<RoleServer>,
     ) -> ToolAnswer {
-        let Some(run) = self.sessions.find_run(&run_id) else {
-            let text = "no run has this ID: it has ended and its result was delivered, or its time is over";
-            let mut result = object(json!({ "success": false, "error": text }), Vec::new());
-            result.is_error = Some(true);
-            return ToolAnswer { response: result.into(), status: CallStatus::Invalid };
-        };
+        let Some(run) = self.sessions.find_run(&run_id) else { return unknown_run() };
         self.attach(&run, notifier);
         let client = self.live.get(&run).map_or_else(CellClient::absent, |live| live.client);
         self.attend(&run, &client, context).await
@@ -416,7 +430,7 @@ impl Drop for Leaving<'_> {
     }
 }
 
-/// Returns the answer in a client's response to a question. What is not an answer declines the question.
+/// Returns the answer in a client's response to a question. Any other content declines the question.
 pub(super) fn answer_in(response: &Value) -> RunAnswer {
     match parse_response(response) {
         Ok(line) => RunAnswer::Text(line),
@@ -424,23 +438,31 @@ pub(super) fn answer_in(response: &Value) -> RunAnswer {
     }
 }
 
+/// Returns the answer to a call that names no run.
+pub(super) fn unknown_run() -> ToolAnswer {
+    let text = "no run has this ID: it has ended and its result was delivered, or its time is over";
+    let mut result = object(json!({ "success": false, "error": text }), Vec::new());
+    result.is_error = Some(true);
+    ToolAnswer { response: result.into(), status: CallStatus::Invalid }
+}
+
 /// Returns the answer with the result of a run.
-fn finished(result: &Value, status: CallStatus) -> ToolAnswer {
-    match serde_json::from_value::<CallToolResult>(result.clone()) {
+pub(super) fn finished(result: Value, status: CallStatus) -> ToolAnswer {
+    match serde_json::from_value::<CallToolResult>(result) {
         Ok(result) => ToolAnswer { response: result.into(), status },
         Err(error) => ToolAnswer::from_text(Err(format!("the result of the run cannot be read: {error}"))),
     }
 }
 
-/// Returns the answer of a run that waits for an answer which its client cannot give.
-fn paused(run: &Arc<Run>) -> ToolAnswer {
+/// Returns the fields of a run that waits for an answer which its client cannot give.
+pub(super) fn paused_fields(run: &Arc<Run>) -> Value {
     let id = run.info.id.as_str();
     let mut fields = described(run);
     fields["status"] = "paused".into();
     fields["hint"] =
         format!("The run waits. Call resume_run with run_id {id} later, or let the user run: belljar runs show {id}")
             .into();
-    ToolAnswer { response: object(fields, Vec::new()).into(), status: CallStatus::InputRequired }
+    fields
 }
 
 fn described(run: &Arc<Run>) -> Value {
@@ -450,27 +472,30 @@ fn described(run: &Arc<Run>) -> Value {
         RunState::Waiting | RunState::Asleep => "waiting",
         RunState::Completed => "completed",
     };
-    let code: String = run.info.code.chars().take(MAX_LISTED_CODE).collect();
-    let pending: Vec<Value> = run
-        .questions()
-        .into_iter()
-        .map(|Question { call, message }| json!({ "question": call, "message": message }))
-        .collect();
-    let mut fields = json!({
-        "run_id": run.info.id.as_str(),
-        "session_id": run.session.as_str(),
-        "status": state,
-        "began": run.info.began,
-        "code": code,
-        "pending": pending,
-    });
+    let mut fields = fields(&run.info, &run.session, state, &run.questions());
     if let Some(reason) = run.not_durable()
         && let Some(fields) = fields.as_object_mut()
     {
         let note = format!("the run does not survive the end of the server while it waits: {reason}");
         fields.insert("note".into(), note.into());
     }
-    if run.info.is_program
+    fields
+}
+
+/// Returns the entry of a run in a list.
+fn fields(run: &RunInfo, session: &SessionId, status: &str, questions: &[Question]) -> Value {
+    let code: String = run.code.chars().take(MAX_LISTED_CODE).collect();
+    let question = |question: &Question| json!({ "question": question.call, "message": question.message });
+    let pending: Vec<Value> = questions.iter().map(question).collect();
+    let mut fields = json!({
+        "run_id": run.id.as_str(),
+        "session_id": session.as_str(),
+        "status": status,
+        "began": run.began,
+        "code": code,
+        "pending": pending,
+    });
+    if run.is_program
         && let Some(fields) = fields.as_object_mut()
     {
         // Its session is of no use to a client.

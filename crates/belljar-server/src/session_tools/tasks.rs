@@ -30,6 +30,8 @@ use super::answer::session_error;
 use super::client_io::CellClient;
 use super::runs::answer_in;
 use super::{Caller, EXECUTE, SessionTools, ToolAnswer, is_modern};
+use crate::activity::scope_of;
+use crate::apps;
 use crate::arguments::{self, ArgumentError, ExecuteCode};
 use crate::arrival::turn_of;
 use crate::elicitation::{can_ask, elicit_line, elicit_with};
@@ -101,7 +103,12 @@ impl SessionTools {
     /// When the client has no such task.
     pub(crate) fn get_task(&self, id: &str, context: &RequestContext<RoleServer>) -> Result<GetTaskResult, ErrorData> {
         let run = self.find_task(id)?;
-        let task = self.described_task(&run, can_ask(context));
+        let mut task = self.described_task(&run, can_ask(context));
+        if let TaskPayload::Completed { result } = &mut task.payload
+            && !apps::shows_panels(context)
+        {
+            apps::withhold(result);
+        }
         if task.status().is_terminal() {
             run.set_fetched();
         }
@@ -157,7 +164,7 @@ impl SessionTools {
                 return Err(ErrorData::invalid_params("unknown cursor: the list of tasks has one page", None));
             }
             let runs = self.sessions.runs();
-            let listed = runs.iter().filter(|run| self.may_list(run));
+            let listed = runs.iter().filter(|run| self.may_list(&run.session, &run.info, run.has_owner()));
             let tasks: Vec<Value> = listed.map(|run| self.legacy_task(run, context)).collect();
             return Ok(json!({ "tasks": tasks }));
         }
@@ -197,6 +204,7 @@ impl SessionTools {
         }
         let (mut cell, session) = parsed.into_cell();
         cell.network = context.meta.0.0.get(NETWORK_KEY).cloned();
+        cell.scope = scope_of(context);
         // Tasks send no progress and no messages: their call has ended.
         let (notifier, _) = ClientNotifier::new(NotificationFilter { level: None, progress: false });
         let (client, _) = CellClient::new(notifier, context, None);

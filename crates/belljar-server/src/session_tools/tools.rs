@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 
-use crate::arguments::{self, ExecuteCode, ListRuns, ResumeRun, SessionOnly, UploadFile};
+use crate::arguments::{self, AnswerQuestion, ExecuteCode, ListRuns, ResumeRun, SessionOnly, UploadFile};
 
 pub(crate) const EXECUTE: &str = "execute_code";
 pub(super) const LIST: &str = "list_session_files";
@@ -19,6 +19,8 @@ pub(super) const RESTART: &str = "restart_session";
 pub(super) const FORK: &str = "fork_session";
 pub(super) const LIST_RUNS: &str = "list_runs";
 pub(super) const RESUME_RUN: &str = "resume_run";
+/// For panels, not for models.
+pub(crate) const ANSWER_QUESTION: &str = "answer_question";
 
 /// Returns the definitions of the tools for runs that outlast their clients.
 pub(super) fn of_runs() -> [Tool; 2] {
@@ -39,6 +41,18 @@ pub(super) fn of_runs() -> [Tool; 2] {
             arguments::schema::<ResumeRun>(),
         ),
     ]
+}
+
+/// Returns the definition of the tool by which panels pass a user's decision on.
+pub(super) fn of_panels() -> Tool {
+    tool(
+        ANSWER_QUESTION,
+        "Answer a question",
+        "Pass the user's decision about a call of a tool on to the run that waits for it. For panels: it takes the \
+         question's token.",
+        ToolEffect::Write,
+        arguments::schema::<AnswerQuestion>(),
+    )
 }
 
 /// Returns the definitions of the tools, with this description of `execute_code`. `have_folders` is set if files stay

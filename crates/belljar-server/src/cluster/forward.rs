@@ -1,0 +1,95 @@
+//! Requests that use a kernel session which is active in another replica.
+
+use std::time::Duration;
+
+use axum::body::to_bytes;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::http::header::RETRY_AFTER;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use belljar_sessions::{Place, SessionId, Sessions};
+use tokio::time::Instant;
+
+use super::pass::{PassError, Passer};
+use super::signature::PassedOn;
+use crate::arrival::SessionTurn;
+use crate::http::SESSION_ID_HEADER;
+
+/// The time for which a request waits for a replica that does not accept connections, until its lease has run out.
+const MAX_WAIT: Duration = Duration::from_secs(25);
+/// The interval between two attempts to reach such a replica.
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
+
+/// The kernel session that a request uses.
+#[derive(Debug, Clone)]
+pub(crate) struct UsedSession(pub(crate) SessionId);
+
+/// The run that a request names.
+#[derive(Debug, Clone)]
+pub(crate) struct UsedRun(pub(crate) String);
+
+/// The state of the middleware [`forward`].
+#[derive(Clone)]
+pub(crate) struct Forwarder {
+    pub(crate) sessions: Sessions,
+    pub(crate) passer: Passer,
+}
+
+/// Has a request handled by the replica that has its kernel session. A session that no replica has becomes active here.
+pub(crate) async fn forward(State(forwarder): State<Forwarder>, request: Request, next: Next) -> Response {
+    let session = match (request.extensions().get::<UsedSession>(), request.extensions().get::<UsedRun>()) {
+        (Some(UsedSession(session)), _) => Some(session.clone()),
+        (None, Some(UsedRun(run))) => {
+            let run = run.clone();
+            match forwarder.sessions.session_of_run(&run).await {
+                Ok(session) => session,
+                Err(error) => return unavailable(&error.to_string()),
+            }
+        }
+        (None, None) => None,
+    };
+    let Some(session) = session else { return next.run(request).await };
+    let was_passed_on = request.extensions().get::<PassedOn>().is_some();
+    // The streams of an MCP session are here, so that the kernel session has to come here, too.
+    let takes_over = request.headers().contains_key(SESSION_ID_HEADER);
+    let deadline = Instant::now() + MAX_WAIT;
+    let (mut parts, body) = request.into_parts();
+    let Ok(body) = to_bytes(body, usize::MAX).await else { return StatusCode::BAD_REQUEST.into_response() };
+    loop {
+        let node = match forwarder.sessions.locate(&session).await {
+            // The handler reports a session that does not exist.
+            Ok(Place::Here | Place::Nowhere) => return next.run(Request::from_parts(parts, body.into())).await,
+            Ok(Place::Elsewhere(_)) if was_passed_on && !takes_over => {
+                return unavailable("the session has moved meanwhile");
+            }
+            Ok(Place::Elsewhere(node)) => node,
+            Err(error) => return unavailable(&error.to_string()),
+        };
+        let passed = if takes_over {
+            forwarder.passer.take_over(&node, &session).await.map(|()| None)
+        } else {
+            // The other replica has turns of its own.
+            parts.extensions.remove::<SessionTurn>();
+            forwarder.passer.pass(&node, &parts, body.clone()).await.map(Some)
+        };
+        match passed {
+            Ok(Some(response)) => return response,
+            Ok(None) => {}
+            // Its lease may still run: until it has run out, nothing can be done.
+            Err(PassError::NotSent(_)) if Instant::now() + RETRY_INTERVAL < deadline => {
+                tokio::time::sleep(RETRY_INTERVAL).await;
+            }
+            Err(error @ PassError::NotSent(_)) => return unavailable(&error.to_string()),
+            Err(error) => return error.into_response(),
+        }
+        if Instant::now() >= deadline {
+            return unavailable("the session did not come to rest in another replica");
+        }
+    }
+}
+
+fn unavailable(reason: &str) -> Response {
+    let text = format!("the session cannot be reached: {reason}; try again later");
+    (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "1")], text).into_response()
+}

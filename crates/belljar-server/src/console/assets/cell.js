@@ -1,0 +1,122 @@
+// A cell: its code, its output as it comes, its calls and its questions.
+
+import { plainText, visible, ansi } from "./ansi.js";
+import { get, post } from "./api.js";
+import { callTree } from "./calls.js";
+import { decisionButtons, questionText } from "./decisions.js";
+import { button, fill, h } from "./dom.js";
+import { bytes, clock, duration } from "./format.js";
+import { framed } from "./frames.js";
+import { highlighted } from "./highlight.js";
+import { outputs, stream } from "./outputs.js";
+
+const NAMES = { queued: "queued", running: "running", waiting: "waiting", ok: "done", error: "error", "timed-out": "timed out", died: "interpreter ended", "not-run": "not run" };
+const MAX_LIVE_NODES = 2000;
+const ENCODER = new TextEncoder();
+
+export class BelljarCell extends HTMLElement {
+  /** Sets the cell of the session at `path` that the element is for. */
+  open(path, number) {
+    this.path = `${path}/cells/${number}`;
+    this.seen = 0;
+    this.id = `cell-${number}`;
+    this.setAttribute("role", "article");
+    this.setAttribute("aria-label", `Cell ${number}`);
+  }
+
+  /** Shows a state of the cell. */
+  show(cell) {
+    this.cell = cell;
+    this.render();
+  }
+
+  get isOver() {
+    return this.cell && (this.cell.ended !== null || this.cell.is_stored);
+  }
+
+  /** Requests the cell again, once for events that arrive together. */
+  refresh() {
+    this.again = Boolean(this.pending);
+    if (this.pending) return;
+    this.pending = get(this.path).then((cell) => {
+      this.show(cell);
+      // Output that has arrived since the answer was made is in the next one.
+      this.again ||= cell.ended === null && cell.written < this.seen;
+      this.dispatchEvent(new CustomEvent("changed", { bubbles: true }));
+    }).catch(() => {}).finally(() => {
+      this.pending = null;
+      if (this.again) this.refresh();
+    });
+  }
+
+  /** Adds output that has just been written, up to the byte `end` of all output. */
+  write(name, text, end) {
+    this.seen = Math.max(this.seen, end);
+    if (!this.cell || this.isOver || end <= this.cell.written) return;
+    if (this.cell.written + ENCODER.encode(text).length !== end) return this.refresh();
+    this.cell.written = end;
+    const last = this.body.lastElementChild;
+    if (last?.dataset.stream === name && last.childNodes.length < MAX_LIVE_NODES) last.append(...ansi(text));
+    else this.body.append(stream(name, text));
+  }
+
+  render() {
+    const { cell } = this;
+    this.dataset.state = cell.state;
+    this.body = h("div", { class: "outputs", "aria-live": this.isOver ? "off" : "polite" }, outputs(cell.outputs, (at, html) => framed(`${this.path}/outputs/${at}/frame`, html)));
+    this.time = h("span", { class: "when" });
+    const calls = cell.calls.length || cell.connections.length || cell.omitted_calls ? callTree(cell, false) : null;
+    fill(this,
+      h("header", { class: "cell-head" },
+        h("span", { class: "number" }, `[${cell.number}]`),
+        h("span", { class: `badge ${cell.state}` }, NAMES[cell.state] ?? cell.state),
+        cell.by_operator ? h("span", { class: "badge plain" }, "operator") : null,
+        h("span", { class: "grow" }),
+        cell.memory ? h("span", { class: "when", title: "Most memory of the interpreter so far" }, bytes(cell.memory)) : null,
+        this.time,
+        h("span", { class: "when" }, clock(cell.began ?? cell.queued))),
+      h("pre", { class: "code", tabindex: "0", "aria-label": "Code" }, highlighted(cell.code)),
+      cell.installed.length ? h("p", { class: "hint" }, `Installed ${plainText(cell.installed.join(", "))}`) : null,
+      cell.omitted ? h("p", { class: "hint" }, `${cell.omitted.toLocaleString()} bytes or displays of the output are left out`) : null,
+      this.body,
+      cell.error ? this.error(cell.error) : null,
+      calls,
+      cell.files.length ? h("p", { class: "hint files" }, "Files: ", cell.files.map((file, at) => [at ? ", " : "", h("span", { class: "mono" }, visible(plainText(file.path))), ` ${bytes(file.size)}`])) : null,
+      cell.questions.map((question) => this.question(question)));
+    this.tick();
+  }
+
+  /** Shows the time that the cell has taken. */
+  tick() {
+    if (!this.cell) return;
+    const { began, ended } = this.cell;
+    this.time.textContent = began ? duration((ended ?? Date.now()) - began) : "";
+  }
+
+  error({ name, message, traceback }) {
+    const text = traceback.length ? traceback.join("\n") : `${name}${name ? ": " : ""}${message}`;
+    return h("pre", { class: "text stderr traceback", role: "status" }, ansi(text));
+  }
+
+  question(question) {
+    const answer = async (body) => {
+      try {
+        await post(`${this.path}/questions/${question.number}`, body);
+      } catch (error) {
+        problem.textContent = error.message;
+      }
+      this.refresh();
+    };
+    const problem = h("p", { class: "problem", role: "alert" });
+    const line = h("input", { type: "text", "aria-label": "Answer", autocomplete: "off", spellcheck: "false" });
+    const actions = question.kind === "approval"
+      ? decisionButtons((decision) => answer({ decision }))
+      : [h("form", { class: "row grow", onsubmit: (event) => { event.preventDefault(); answer({ line: line.value }); } }, line, h("button", { type: "submit", class: "primary" }, "Answer")), button("Decline", () => answer({ decision: "deny" }), { "data-action": "deny" })];
+    return h("section", { class: "question", "aria-label": question.kind === "approval" ? "Approval" : "Input" },
+      h("h3", {}, question.kind === "approval" ? "Waits for approval" : "Waits for input"),
+      questionText(question.message),
+      h("div", { class: "row wrap" }, actions), problem);
+  }
+}
+
+customElements.define("belljar-cell", BelljarCell);

@@ -1,0 +1,241 @@
+// One session: its cells as they run, its timeline, calls, files and variables, and what an operator can do.
+
+import { plainText } from "./ansi.js";
+import { follow, get, post, remove } from "./api.js";
+import { callTree } from "./calls.js";
+import "./cell.js";
+import { append, button, fill, h, icon } from "./dom.js";
+import { ago, bytes, moment, plural } from "./format.js";
+import { confirmed } from "./keys.js";
+import { files, variables } from "./panels.js";
+import { timeline } from "./timeline.js";
+
+const TABS = ["Cells", "Timeline", "Calls", "Files", "Variables"];
+
+export class BelljarSession extends HTMLElement {
+  /** Shows a session. */
+  show(handle, server) {
+    [this.handle, this.server, this.path, this.tab, this.cells] = [handle, server, `/sessions/${handle}`, 0, new Map()];
+    this.head = h("header", { class: "session-head" });
+    this.tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "Views of the session" });
+    this.list = h("div", { class: "cells" });
+    this.panel = h("div", { class: "panel", role: "tabpanel", tabindex: "-1" }, this.list);
+    // Stays at the end while output arrives, unless the operator has scrolled up.
+    this.isSticky = true;
+    this.panel.addEventListener("scroll", () => { this.isSticky = this.isAtEnd(); }, { passive: true });
+    this.sizes = new ResizeObserver(() => this.isSticky && this.tab === 0 && this.scrollToEnd());
+    this.sizes.observe(this.list);
+    this.problem = h("p", { class: "problem toast", role: "alert", hidden: true });
+    fill(this, this.head, this.tabs, this.panel, this.problem, this.prompt());
+    this.drawTabs();
+    this.stop = new AbortController();
+    this.load();
+    follow(`${this.path}/events`, (event) => this.receive(event), this.stop.signal);
+    this.ticking = setInterval(() => this.running().forEach((cell) => cell.tick()), 1000);
+    this.addEventListener("changed", () => this.drawPanel());
+  }
+
+  disconnectedCallback() {
+    this.stop?.abort();
+    this.sizes?.disconnect();
+    clearInterval(this.ticking);
+  }
+
+  running() {
+    return [...this.cells.values()].filter((cell) => !cell.isOver);
+  }
+
+  all() {
+    return [...this.list.children].filter((child) => child.cell).map((child) => child.cell);
+  }
+
+  async load() {
+    try {
+      const [session, page] = await Promise.all([get(this.path), get(`${this.path}/cells`)]);
+      this.session = session;
+      this.drawHead();
+      for (const cell of page.cells) this.put(cell);
+      this.drawMore(page);
+      if (!page.cells.length && !this.cells.size) fill(this.list, h("p", { class: "empty" }, "No cell has run yet."));
+      if (this.isSticky) this.scrollToEnd();
+      this.drawPanel();
+    } catch (error) {
+      this.say(error.message);
+    }
+  }
+
+  drawMore(page) {
+    this.more?.remove();
+    if (!page.has_more) return;
+    const first = page.cells[0]?.number;
+    this.more = button("Earlier cells", async () => {
+      const older = await get(`${this.path}/cells?before=${first}`);
+      const height = this.panel.scrollHeight;
+      for (const cell of older.cells.toReversed()) this.put(cell, true);
+      this.drawMore(older);
+      this.panel.scrollTop += this.panel.scrollHeight - height;
+    }, { class: "more" });
+    this.list.prepend(this.more);
+  }
+
+  /** Returns the element of a cell, and adds it if there is none. */
+  element(number, isFirst) {
+    const known = this.cells.get(number);
+    if (known) return known;
+    const element = document.createElement("belljar-cell");
+    element.open(this.path, number);
+    this.cells.set(number, element);
+    this.list.querySelector(".empty")?.remove();
+    if (isFirst) this.list.prepend(element);
+    else this.list.append(element);
+    return element;
+  }
+
+  put(cell, isFirst) {
+    this.element(cell.number, isFirst).show(cell);
+  }
+
+  receive({ change, cell, stream, text, end }) {
+    // The answer to the first request may be older than the stream.
+    if (change === "lagged") return void (this.wasLoaded ? this.load() : (this.wasLoaded = true));
+    if (cell) {
+      const isKnown = this.cells.has(cell);
+      const element = this.element(cell);
+      if (change === "output") element.write(stream, text, end);
+      if (!isKnown || change !== "output") element.refresh();
+    }
+    if (change === "output") return;
+    clearTimeout(this.soon);
+    this.soon = setTimeout(() => this.refreshHead(), 150);
+  }
+
+  async refreshHead() {
+    try {
+      this.session = await get(this.path);
+      this.drawHead();
+      this.drawPanel();
+    } catch (error) {
+      this.say(error.message);
+    }
+  }
+
+  isAtEnd() {
+    return this.panel.scrollTop + this.panel.clientHeight > this.panel.scrollHeight - 80;
+  }
+
+  scrollToEnd() {
+    this.panel.scrollTop = this.panel.scrollHeight;
+  }
+
+  say(text) {
+    this.problem.hidden = false;
+    this.problem.textContent = text;
+    clearTimeout(this.saying);
+    this.saying = setTimeout(() => { this.problem.hidden = true; }, 8000);
+  }
+
+  drawHead() {
+    const { session } = this;
+    const isOver = session.state === "ended";
+    const isBusy = session.state === "running" || session.state === "waiting";
+    const action = (name, label, work, isEnabled, kind) => append(button("", () => this.attempt(work), { class: kind ?? "", disabled: !isEnabled, "data-action": name, "aria-label": label, title: label }), [icon(name), h("span", { class: "label" }, label)]);
+    fill(this.head,
+      h("div", { class: "row wrap" },
+        append(button("", () => this.dispatchEvent(new CustomEvent("leave")), { class: "quiet only-narrow", "aria-label": "Back to the list" }), [icon("back")]),
+        h("h1", { class: "mono" }, session.handle), h("span", { class: `badge ${session.state}` }, session.state),
+        session.questions ? h("span", { class: "badge asks" }, plural(session.questions, "question")) : null,
+        h("span", { class: "grow" }),
+        h("div", { class: "row actions", role: "toolbar", "aria-label": "Session" },
+          action("stop", "Interrupt", () => post(`${this.path}/interrupt`), isBusy),
+          action("restart", "Restart", async () => await confirmed("Replace the interpreter by a new one? Variables are lost, files stay.", "Restart") && post(`${this.path}/restart`), !isOver),
+          this.server.can_fork ? action("fork", "Fork", async () => this.dispatchEvent(new CustomEvent("open", { detail: (await post(`${this.path}/fork`)).handle })), !isOver) : null,
+          action("sleep", "Sleep", async () => { if (!(await post(`${this.path}/sleep`)).done) this.say("The session cannot sleep now."); }, !isOver && session.state !== "asleep"),
+          action("end", "End", async () => await confirmed("End the session? Its variables and files are deleted.", "End") && remove(this.path), !isOver, "danger"))),
+      h("p", { class: "facts" }, [
+        session.owner ? plainText(session.owner) : "no owner", plural(session.cells, "cell"), session.memory ? `${bytes(session.memory)} memory` : null,
+        session.waiting_calls ? `${plural(session.waiting_calls, "call")} queued` : null, session.last_used ? `${isOver ? "ended" : "used"} ${ago(session.last_used)}${ago(session.last_used) === "now" ? "" : " ago"}` : null, session.created ? `since ${moment(session.created)}` : null,
+      ].filter(Boolean).join("  ·  ")));
+    this.runner.disabled = this.editor.disabled = isOver;
+  }
+
+  async attempt(work) {
+    try {
+      await work();
+      await this.refreshHead();
+    } catch (error) {
+      this.say(error.message);
+    }
+  }
+
+  drawTabs() {
+    fill(this.tabs, TABS.map((name, at) => button(name, () => this.open(at), { role: "tab", "aria-selected": String(at === this.tab), tabindex: at === this.tab ? "0" : "-1" })));
+  }
+
+  /** Opens a tab. */
+  open(at) {
+    this.tab = at;
+    this.drawTabs();
+    const other = h("div", { class: "other" }, h("p", { class: "empty" }, "…"));
+    fill(this.panel, at === 0 ? this.list : other);
+    if (at === 0) this.scrollToEnd();
+    this.drawPanel(true);
+  }
+
+  /** Draws the tab that is open. Files and variables are requested when it is opened, and after each cell. */
+  drawPanel(isOpened) {
+    if (this.tab === 0) return;
+    const element = this.panel.firstElementChild;
+    const cells = this.all();
+    if (this.tab === 1) timeline(element, cells, (number) => { this.open(0); this.cells.get(number)?.scrollIntoView({ block: "start" }); });
+    if (this.tab === 2) {
+      const called = cells.filter((cell) => cell.calls.length || cell.connections.length);
+      if (isOpened || this.called !== JSON.stringify(called.map((cell) => cell.calls.map((call) => call.status)))) {
+        fill(element, called.map((cell) => h("section", { class: "called" }, h("h3", {}, `Cell ${cell.number}`), callTree(cell, true))), called.length ? null : h("p", { class: "empty" }, "No cell has called a tool or used the network."));
+      }
+      this.called = JSON.stringify(called.map((cell) => cell.calls.map((call) => call.status)));
+    }
+    const ended = cells.filter((cell) => cell.ended).length;
+    if (this.tab > 2 && (isOpened || ended !== this.ended)) {
+      if (this.session?.state === "asleep" && this.tab === 3 && !this.mayWake) {
+        fill(element, h("p", { class: "empty" }, "The session sleeps. ", button("Wake it and list its files", () => { this.mayWake = true; files(element, this.path); })));
+      } else (this.tab === 3 ? files : variables)(element, this.path);
+    }
+    this.ended = ended;
+  }
+
+  prompt() {
+    const run = async () => {
+      const code = this.editor.value;
+      if (!code.trim()) return;
+      try {
+        await post(`${this.path}/cells`, { code });
+        this.editor.value = "";
+        this.grow();
+        if (this.tab !== 0) this.open(0);
+        this.isSticky = true;
+        this.scrollToEnd();
+      } catch (error) {
+        this.say(error.message);
+      }
+    };
+    this.editor = h("textarea", { rows: "1", placeholder: "Run a cell  (Shift+Enter)", "aria-label": "Code to run", spellcheck: "false", autocomplete: "off", autocapitalize: "off",
+      oninput: () => this.grow(), onkeydown: (event) => { if (event.key === "Enter" && (event.shiftKey || event.ctrlKey || event.metaKey)) { event.preventDefault(); run(); } } });
+    this.runner = append(button("", run, { class: "primary", "aria-label": "Run" }), [icon("play")]);
+    return h("div", { class: "prompt" }, this.editor, this.runner);
+  }
+
+  grow() {
+    this.editor.style.setProperty("height", "auto");
+    this.editor.style.setProperty("height", `${Math.min(260, this.editor.scrollHeight)}px`);
+  }
+
+  /** Does what a shortcut names. */
+  act(action) {
+    if (action === "edit") return this.editor.focus();
+    if (action === "interrupt") return void this.attempt(() => post(`${this.path}/interrupt`));
+    const pressed = this.list.querySelector(`.question [data-action="${action}"]`);
+    if (pressed) pressed.click();
+  }
+}
+
+customElements.define("belljar-session", BelljarSession);
