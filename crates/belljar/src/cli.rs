@@ -5,6 +5,8 @@ use std::ffi::OsString;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::admin::AdminArguments;
+use crate::audit_command::AuditCommand;
 use crate::bundle::BundleArguments;
 use crate::cache::CacheArguments;
 use crate::call::CallArguments;
@@ -125,15 +127,20 @@ pub(crate) enum Command {
     /// List, export, import and delete saved sessions (--data-dir).
     #[command(subcommand)]
     Sessions(SessionsCommand),
+    /// Verify and show audit logs (--audit).
+    #[command(subcommand)]
+    Audit(AuditCommand),
     /// List, approve, deny and cancel runs that wait (--data-dir).
     #[command(subcommand)]
     Runs(RunsCommand),
+    /// See and operate the sessions of a running server (--console).
+    Admin(AdminArguments),
     /// Install and run Belljar as a Jupyter kernel.
     ///
     /// JupyterLab, VS Code and nbclient can use the kernel.
     #[command(subcommand)]
     Kernel(KernelCommand),
-    /// Serve Monty's worker protocol over standard input and output, for pydantic-monty and pydantic-ai's CodeMode.
+    /// Serve Monty's worker protocol, for pydantic-monty and CodeMode.
     ///
     /// Programs start the worker: set MONTY_BIN to the path of this program, or pass it as `Monty(binary_path=…)`.
     #[command(alias = "subprocess")]

@@ -9,6 +9,7 @@ use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args};
 
 use crate::command_error::CommandError;
+use crate::observability::LogFormat;
 
 /// The options of every command.
 #[derive(Debug, Args)]
@@ -83,6 +84,9 @@ pub(crate) struct GlobalOptions {
     /// Log to standard error; repeat for more detail.
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,
+    /// Format of the log on standard error; without -v, it has warnings.
+    #[arg(long, global = true, value_enum, value_name = "FORMAT", hide_short_help = true)]
+    pub(crate) log_format: Option<LogFormat>,
     /// Let the log contain code, session IDs and whole messages of clients.
     #[arg(long, global = true, hide_short_help = true)]
     pub(crate) log_code: bool,

@@ -4,11 +4,15 @@
 //! command without a second copy of them.
 
 mod access;
+mod admin;
+mod audit_command;
+mod audit_options;
 mod background;
 mod bundle;
 mod cache;
 mod call;
 mod cli;
+mod cluster_options;
 mod command_error;
 mod config;
 mod console;
@@ -17,6 +21,7 @@ mod global_options;
 mod health_check;
 mod hint;
 mod interrupt;
+mod isolation;
 mod kernel;
 mod limits;
 mod lost_files;
@@ -25,11 +30,14 @@ mod monty;
 mod mount;
 mod native;
 mod network;
+mod observability;
 mod outcome;
 mod packages;
 mod program_run;
 mod progress;
 mod prompt;
+mod quotas;
+mod reload;
 mod run;
 mod run_arguments;
 mod run_commands;
@@ -39,6 +47,7 @@ mod sandbox_options;
 mod serve;
 mod session_commands;
 mod session_options;
+mod session_place;
 mod shutdown;
 mod siblings;
 mod terminal_filter;
@@ -56,6 +65,7 @@ use belljar_server::HttpTransport;
 use clap::CommandFactory;
 
 use cli::{Cli, Command};
+use observability::Observability;
 
 /// The installation of the command as a part of another program.
 #[derive(Debug, Clone)]
@@ -85,23 +95,30 @@ pub fn run(arguments: Vec<OsString>, installation: Option<Installation>) -> Exit
         OWN_COMMAND.get_or_init(|| command);
         cli.global.bundle = bundle;
     }
-    start_logging(&cli);
+    let observability = match Observability::start(&cli) {
+        Ok(observability) => observability,
+        Err(error) => return outcome::fail(error),
+    };
     match cli.command {
         Command::Run(ref arguments) => {
             interrupt::run_interruptible(|interrupts| run::run(&cli.global, arguments, interrupts))
         }
-        Command::Stdio(ref arguments) => serve::stdio(&cli.global, arguments),
-        Command::StreamableHttp(ref arguments) => serve::http(&cli.global, arguments, HttpTransport::Streamable),
-        Command::StreamableHttpStateless(ref arguments) => {
-            serve::http(&cli.global, arguments, HttpTransport::StreamableStateless)
+        Command::Stdio(ref arguments) => serve::stdio(&cli.global, arguments, observability),
+        Command::StreamableHttp(ref arguments) => {
+            serve::http(&cli.global, arguments, HttpTransport::Streamable, observability)
         }
-        Command::Sse(ref arguments) => serve::http(&cli.global, arguments, HttpTransport::Sse),
+        Command::StreamableHttpStateless(ref arguments) => {
+            serve::http(&cli.global, arguments, HttpTransport::StreamableStateless, observability)
+        }
+        Command::Sse(ref arguments) => serve::http(&cli.global, arguments, HttpTransport::Sse, observability),
         Command::Config(ref arguments) => config::config(&cli.global, arguments),
-        Command::Example(ref arguments) => serve::example(&cli.global, arguments),
+        Command::Example(ref arguments) => serve::example(&cli.global, arguments, observability),
         Command::Warmup(ref options) => interrupt::run_interruptible(|_| warmup::warmup(&cli.global, options)),
         Command::Packages(ref command) => interrupt::run_interruptible(|_| packages::packages(&cli.global, command)),
         Command::Sessions(ref command) => session_commands::sessions(command),
+        Command::Audit(ref command) => audit_command::audit(command),
         Command::Runs(ref command) => run_commands::runs(command),
+        Command::Admin(ref arguments) => admin::admin(arguments),
         Command::Kernel(ref command) => kernel::kernel(&cli.global, command),
         Command::Monty(ref arguments) => monty::monty(&cli.global, arguments),
         Command::Native(ref command) => native::native(&cli.global, command),
@@ -118,56 +135,4 @@ pub fn run(arguments: Vec<OsString>, installation: Option<Installation>) -> Exit
             ExitCode::SUCCESS
         }
     }
-}
-
-/// The crates to which `-v` applies.
-const LOGGED_CRATES: [&str; 12] = [
-    "belljar",
-    "belljar_mcp_client",
-    "belljar_emscripten",
-    "belljar_jupyter",
-    "belljar_monty",
-    "belljar_native",
-    "belljar_packages",
-    "belljar_python",
-    "belljar_sandbox",
-    "belljar_server",
-    "belljar_sessions",
-    "belljar_tools",
-];
-
-/// Starts logging to standard error; standard output is reserved for the code that is run.
-fn start_logging(cli: &Cli) {
-    use std::io::IsTerminal as _;
-
-    use tracing_subscriber::filter::{EnvFilter, FilterExt as _, filter_fn};
-    use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
-    use tracing_subscriber::util::SubscriberInitExt as _;
-
-    let directives = std::env::var("BELLJAR_LOG").ok();
-    if directives.is_none() && cli.global.verbose == 0 {
-        // Building a filter takes a tenth of a millisecond, which would delay every start.
-        return;
-    }
-    let level = match cli.global.verbose {
-        0 => "warn",
-        1 => "info",
-        2 => "debug",
-        _ => "trace",
-    };
-    let filter = EnvFilter::new(directives.unwrap_or_else(|| {
-        let crates = LOGGED_CRATES.map(|name| format!(",{name}={level}")).concat();
-        format!("warn{crates}")
-    }));
-    let log_code = cli.global.log_code;
-    let without_messages = filter_fn(move |metadata| log_code || !is_of_protocol(metadata.target()));
-    let lines =
-        tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
-    tracing_subscriber::registry().with(lines.with_filter(filter.and(without_messages))).init();
-}
-
-/// Returns whether a target belongs to the implementation of the protocol, which logs whole messages: with code and
-/// with session IDs, at several levels.
-fn is_of_protocol(target: &str) -> bool {
-    target.strip_prefix("rmcp").is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
 }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use belljar_core::kernel::Backend;
-use belljar_core::{Limits, Progress};
+use belljar_core::{Activity, Limits, Progress};
 use belljar_monty::{DumpKey, Link, Worker, WorkerOptions, serve_stream};
 use belljar_python::{BackendOptions, Python, RuntimeLoader, WasmBackend};
 use clap::Args;
@@ -77,5 +77,6 @@ pub(crate) fn worker_options(runtime: Arc<RuntimeLoader>, options: BackendOption
         let limits = Limits { memory, ..options.limits };
         Arc::new(WasmBackend::with_options(runtime.clone(), BackendOptions { limits, ..options.clone() }))
     };
-    WorkerOptions { backend, with_memory: Some(Arc::new(with_memory)), dump_key }
+    let (activity, owner) = (Activity::default(), None);
+    WorkerOptions { backend, with_memory: Some(Arc::new(with_memory)), dump_key, activity, owner }
 }

@@ -1,16 +1,16 @@
 //! `belljar runs`: what the cells of the sessions in a directory wait for, and answers to it.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
-use belljar_sessions::{ListedRun, Question, RunAnswer, RunCommand, RunId};
+use belljar_sessions::{ListedRun, Question, RunAnswer, RunCommand, RunId, Store};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
 use crate::command_error::CommandError;
 use crate::console::print_line;
 use crate::outcome::fail;
-use crate::session_commands::SessionDirArgs;
 use crate::untrusted_text::strip_control_chars;
 
 /// The maximum length of the code and of a question in the list, in characters.
@@ -76,6 +76,25 @@ pub(crate) enum Scope {
     Run,
     /// All calls of this tool in this session.
     Session,
+}
+
+/// The directory of sessions.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SessionDirArgs {
+    /// Directory in which a server saves its sessions.
+    #[arg(long, value_name = "DIR", env = "BELLJAR_DATA_DIR", hide_env_values = true)]
+    data_dir: PathBuf,
+}
+
+impl SessionDirArgs {
+    /// Opens the store in an existing directory.
+    fn existing_store(&self) -> Result<Store, CommandError> {
+        let name = self.data_dir.display();
+        if !self.data_dir.is_dir() {
+            return Err(CommandError::new(format!("--data-dir: {name} is not a directory")));
+        }
+        Store::open(&self.data_dir).map_err(|error| CommandError::new(format!("failed to open {name}: {error}")))
+    }
 }
 
 /// A run in a directory.

@@ -1,18 +1,19 @@
-//! `belljar sessions`: lists, exports, imports and deletes the sessions in a directory.
+//! `belljar sessions`: lists, exports, imports and deletes the sessions in a directory, or in the store of a cluster.
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use belljar_sessions::{SessionId, Store, StoreError, notebook};
-use clap::{Args, Subcommand};
+use belljar_sessions::{SessionId, Store, notebook};
+use clap::Subcommand;
 
 use crate::command_error::CommandError;
 use crate::console::{print, print_line};
 use crate::outcome::fail;
+use crate::session_place::{SessionPlace, SessionPlaceArgs};
 
 /// The names of the parts of an exported session.
 const STATE: &str = "state";
@@ -24,7 +25,7 @@ const MAX_PART: u64 = 8 << 30;
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum SessionsCommand {
     /// List the sessions.
-    List(SessionDirArgs),
+    List(SessionPlaceArgs),
     /// Write a session, or its cells as a notebook, to a file.
     #[command(after_help = "\
 Examples:
@@ -40,14 +41,14 @@ Examples:
         #[arg(long)]
         notebook: bool,
         #[command(flatten)]
-        directory: SessionDirArgs,
+        place: SessionPlaceArgs,
     },
     /// Read a session from a file and print its new ID.
     Import {
         /// File to read.
         file: PathBuf,
         #[command(flatten)]
-        directory: SessionDirArgs,
+        place: SessionPlaceArgs,
     },
     /// Delete sessions.
     Rm {
@@ -55,7 +56,7 @@ Examples:
         #[arg(required = true)]
         sessions: Vec<String>,
         #[command(flatten)]
-        directory: SessionDirArgs,
+        place: SessionPlaceArgs,
     },
 }
 
@@ -83,58 +84,16 @@ pub(crate) fn escape_ids(mut args: Vec<OsString>) -> Vec<OsString> {
     options
 }
 
-/// The directory of sessions.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct SessionDirArgs {
-    /// Directory in which a server saves its sessions.
-    #[arg(long, value_name = "DIR", env = "BELLJAR_DATA_DIR", hide_env_values = true)]
-    data_dir: PathBuf,
-}
-
-impl SessionDirArgs {
-    /// Opens the store in an existing directory.
-    pub(crate) fn existing_store(&self) -> Result<Store, CommandError> {
-        if !self.data_dir.is_dir() {
-            return Err(CommandError::new(format!("--data-dir: {} is not a directory", self.data_dir.display())));
-        }
-        self.store()
-    }
-
-    /// Opens the store. Creates the directory if it does not exist.
-    fn store(&self) -> Result<Store, CommandError> {
-        Store::open(&self.data_dir)
-            .map_err(|error| CommandError::new(format!("failed to open {}: {error}", self.data_dir.display())))
-    }
-
-    /// Parses a session ID.
-    fn session_id(&self, name: &str) -> Result<SessionId, CommandError> {
-        SessionId::parse(name).ok_or_else(|| self.not_found(name))
-    }
-
-    /// Converts an error about the session `id`.
-    fn describe(&self, error: StoreError, id: &SessionId) -> CommandError {
-        match error {
-            StoreError::Missing => self.not_found(id.as_str()),
-            other => other.into(),
-        }
-    }
-
-    fn not_found(&self, name: &str) -> CommandError {
-        CommandError::new(format!("session {name} does not exist in {}", self.data_dir.display()))
-            .with_hint("`belljar sessions list` lists the sessions")
-    }
-}
-
 /// Runs a subcommand of `belljar sessions`.
 pub(crate) fn sessions(command: &SessionsCommand) -> ExitCode {
     let result = match command {
-        SessionsCommand::List(directory) => list(directory),
-        SessionsCommand::Export { session, output, notebook, directory } => {
-            export(directory, session, output.as_deref(), *notebook)
+        SessionsCommand::List(place) => place.open(true).and_then(|place| list(&place)),
+        SessionsCommand::Export { session, output, notebook, place } => {
+            place.open(true).and_then(|place| export(&place, session, output.as_deref(), *notebook))
         }
-        SessionsCommand::Import { file, directory } => import(directory, file),
-        SessionsCommand::Rm { sessions, directory } => {
-            sessions.iter().try_for_each(|session| remove(directory, session))
+        SessionsCommand::Import { file, place } => place.open(false).and_then(|place| import(&place, file)),
+        SessionsCommand::Rm { sessions, place } => {
+            place.open(true).and_then(|place| sessions.iter().try_for_each(|session| place.remove(session)))
         }
     };
     match result {
@@ -143,10 +102,19 @@ pub(crate) fn sessions(command: &SessionsCommand) -> ExitCode {
     }
 }
 
-fn list(directory: &SessionDirArgs) -> Result<(), CommandError> {
-    let store = directory.existing_store()?;
+fn list(place: &SessionPlace) -> Result<(), CommandError> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    for id in store.list().map_err(|error| format!("failed to read {}: {error}", directory.data_dir.display()))? {
+    if let Some(cluster) = place.cluster() {
+        for header in cluster.list()? {
+            let minutes = |time: u64| now.saturating_sub(Duration::from_millis(time)).as_secs() / 60;
+            let idle = minutes(header.facts.last_used);
+            let place = header.owner.map_or_else(|| "asleep".to_owned(), |owner| format!("in {}", owner.address));
+            print_line(format!("{}  idle for {idle} min  {place}", header.key));
+        }
+        return Ok(());
+    }
+    let store = place.store();
+    for id in store.list().map_err(|error| format!("failed to read {}: {error}", place.name()))? {
         let line = match store.header(&id) {
             Ok(header) => {
                 let idle = now.saturating_sub(header.last_used()).as_secs() / 60;
@@ -161,21 +129,13 @@ fn list(directory: &SessionDirArgs) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn export(
-    directory: &SessionDirArgs,
-    session: &str,
-    output: Option<&Path>,
-    as_notebook: bool,
-) -> Result<(), CommandError> {
-    let id = directory.session_id(session)?;
-    let store = directory.existing_store()?;
+fn export(place: &SessionPlace, session: &str, output: Option<&Path>, as_notebook: bool) -> Result<(), CommandError> {
     let bytes = if as_notebook {
-        store.header(&id).map_err(|error| directory.describe(error, &id))?;
-        let cells = store.cells(&id)?;
+        let cells = place.with_session(session, |store, id| store.header(id).and_then(|_| store.cells(id)))?;
         let text = serde_json::to_string_pretty(&notebook::from_cells(cells)).map_err(|error| error.to_string())?;
         format!("{text}\n").into_bytes()
     } else {
-        let (state, cells) = store.export(&id).map_err(|error| directory.describe(error, &id))?;
+        let (state, cells) = place.with_session(session, Store::export)?;
         pack(&[(STATE, &state), (CELLS, &cells)]).map_err(|error| error.to_string())?
     };
     match output {
@@ -186,7 +146,6 @@ fn export(
     }
     Ok(())
 }
-
 /// Packs the parts of an exported session into a tar archive.
 fn pack(parts: &[(&str, &[u8])]) -> std::io::Result<Vec<u8>> {
     let mut archive = tar::Builder::new(Vec::new());
@@ -199,8 +158,7 @@ fn pack(parts: &[(&str, &[u8])]) -> std::io::Result<Vec<u8>> {
     archive.into_inner()
 }
 
-fn import(directory: &SessionDirArgs, file: &Path) -> Result<(), CommandError> {
-    let store = directory.store()?;
+fn import(place: &SessionPlace, file: &Path) -> Result<(), CommandError> {
     let archive = File::open(file).map_err(|error| format!("failed to open {}: {error}", file.display()))?;
     let (mut state, mut cells) = (None, Vec::new());
     let wrong = |error| format!("{} is not an exported session: {error}", file.display());
@@ -220,17 +178,8 @@ fn import(directory: &SessionDirArgs, file: &Path) -> Result<(), CommandError> {
     }
     let state = state.ok_or_else(|| format!("{} is not an exported session: `{STATE}` is missing", file.display()))?;
     let id = SessionId::random().map_err(|error| error.to_string())?;
-    store.import(&id, &state, &cells)?;
+    place.import(&id, &state, &cells)?;
     print_line(id.as_str());
-    Ok(())
-}
-
-fn remove(directory: &SessionDirArgs, session: &str) -> Result<(), CommandError> {
-    let id = directory.session_id(session)?;
-    let store = directory.existing_store()?;
-    let removed = store.header(&id).and_then(|_| store.lease(&id, false)).and_then(|_lease| store.remove(&id));
-    removed.map_err(|error| directory.describe(error, &id))?;
-    store.clean_up()?;
     Ok(())
 }
 

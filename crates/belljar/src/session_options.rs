@@ -7,11 +7,10 @@ use std::time::Duration;
 use belljar_core::kernel::Backend;
 use belljar_core::{Limits, parse_size};
 use belljar_monty::DumpKey;
-use belljar_sessions::{
-    AnswerOptions, GuestThreadPool, SessionFolders, SessionOptions as SessionsConfig, Sessions, Store,
-};
+use belljar_sessions::{AnswerOptions, Cluster, SessionFolders, SessionOptions as SessionsConfig, Store};
 use clap::{Args, ValueEnum};
 
+use crate::cluster_options::ClusterArguments;
 use crate::command_error::CommandError;
 use crate::mount::existing_directory;
 use crate::shutdown::BackendTracker;
@@ -43,7 +42,9 @@ pub(crate) struct SessionOptions {
     /// Time until an idle session sleeps: it then takes no memory, and the next call wakes it.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "300", env = "BELLJAR_SLEEP_AFTER", hide_env_values = true, hide_short_help = true)]
     sleep_after: Duration,
-    /// Save sessions in this directory, so that they survive the server.
+    /// Save sessions in this directory.
+    ///
+    /// They survive the server: the next one continues them.
     #[arg(long, value_name = "DIR", env = "BELLJAR_DATA_DIR", hide_env_values = true)]
     data_dir: Option<PathBuf>,
     /// Time for which a run of --data-dir may wait for answers, and for which its result stays if the client has left.
@@ -53,9 +54,9 @@ pub(crate) struct SessionOptions {
     /// thread: in input(), or waiting for a tool without await. 0 records nothing.
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64MB", env = "BELLJAR_REPLAY_MEMORY", hide_env_values = true, hide_short_help = true)]
     replay_memory: u64,
-    /// Keep the files of sessions in this directory, in a folder for each one.
+    /// Keep the files of sessions in this directory.
     ///
-    /// The directory is on this machine. The files stay when the session ends.
+    /// The directory is on this machine, and has a folder for each session. The files stay when the session ends.
     #[arg(long, value_name = "DIR", env = "BELLJAR_FILES", hide_env_values = true)]
     files: Option<PathBuf>,
     /// Format of tracebacks.
@@ -64,6 +65,8 @@ pub(crate) struct SessionOptions {
     /// Return the HTML of tables and other values that have plain text, too.
     #[arg(long, hide_short_help = true)]
     pub(crate) html: bool,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArguments,
 }
 
 /// A format of tracebacks.
@@ -82,54 +85,67 @@ enum Tracebacks {
 const MIN_CELL_OUTPUT: u64 = 16 << 20;
 
 impl SessionOptions {
-    /// Creates the sessions of a server. Native kernels live as long as the server: they cannot be saved or hibernated.
-    pub(crate) fn sessions(
+    /// Opens the store of the sessions of `backend`. Native kernels have none: they live as long as the server, and
+    /// cannot be saved or hibernated.
+    pub(crate) fn store(
         &self,
-        backend: Arc<dyn Backend>,
-        folders: Option<SessionFolders>,
+        backend: &Arc<dyn Backend>,
         is_native: bool,
-        pool: Arc<GuestThreadPool>,
-        max_answer: usize,
         tracker: &BackendTracker,
-    ) -> Result<Sessions, CommandError> {
-        let options = self.options(max_answer);
+        cluster: Option<Arc<Cluster>>,
+    ) -> Result<Option<Store>, CommandError> {
         if is_native {
-            if self.data_dir.is_some() {
-                return Err(CommandError::new("--data-dir: native kernels cannot be saved")
-                    .with_hint("leave it out, or use --sandbox wasm"));
+            for (option, is_given) in [("--data-dir", self.data_dir.is_some()), ("--store", cluster.is_some())] {
+                if is_given {
+                    return Err(CommandError::new(format!("{option}: native kernels cannot be saved"))
+                        .with_hint("leave it out, or use --sandbox wasm"));
+                }
             }
-            return Ok(Sessions::new(backend, None, folders, pool, options));
+            return Ok(None);
         }
-        let store = match &self.data_dir {
-            Some(directory) => Store::open(directory)
+        let failed = |error| format!("failed to create a directory for sessions: {error}");
+        let store = match (&self.data_dir, cluster) {
+            (_, Some(cluster)) => Store::in_cluster(cluster).map_err(failed)?,
+            (Some(directory), None) => Store::open(directory)
                 .map_err(|error| format!("--data-dir: failed to open {}: {error}", directory.display()))?,
-            None => {
+            (None, None) => {
                 // The temporary files are deleted with the backend.
-                tracker.add(&backend);
-                Store::temporary().map_err(|error| format!("failed to create a directory for sessions: {error}"))?
+                tracker.add(backend);
+                Store::temporary().map_err(failed)?
             }
         };
-        Ok(Sessions::new(backend, Some(store), folders, pool, options))
+        Ok(Some(store))
+    }
+
+    /// Joins the cluster that the options describe.
+    pub(crate) fn join_cluster(&self, address: Option<&str>) -> Result<Option<Arc<Cluster>>, CommandError> {
+        self.cluster.join(address, self.session_timeout)
     }
 
     /// Returns the key of the placeholders of secrets, if sessions outlive the server.
-    pub(crate) fn placeholder_key(&self) -> Result<Option<[u8; 32]>, CommandError> {
-        let Some(directory) = &self.data_dir else { return Ok(None) };
-        let store = Store::open(directory)
-            .map_err(|error| format!("--data-dir: failed to open {}: {error}", directory.display()))?;
-        let key = store.derive_key("placeholders of secrets");
-        Ok(Some(key.map_err(|error| CommandError::from_error(&error).context("--data-dir"))?))
+    pub(crate) fn placeholder_key(&self, cluster: Option<&Arc<Cluster>>) -> Result<Option<[u8; 32]>, CommandError> {
+        self.derived_key("placeholders of secrets", cluster)
+    }
+
+    /// Returns a key that outlives the server, if sessions do.
+    fn derived_key(&self, purpose: &str, cluster: Option<&Arc<Cluster>>) -> Result<Option<[u8; 32]>, CommandError> {
+        let store = match (cluster, &self.data_dir) {
+            (Some(cluster), _) => {
+                Store::in_cluster(cluster.clone()).map_err(|error| CommandError::from_error(&error))?
+            }
+            (None, Some(directory)) => Store::open(directory)
+                .map_err(|error| format!("--data-dir: failed to open {}: {error}", directory.display()))?,
+            (None, None) => return Ok(None),
+        };
+        Ok(Some(store.derive_key(purpose).map_err(|error| CommandError::from_error(&error).context("--data-dir"))?))
     }
 
     /// Returns the key that signs sessions of Monty's protocol: one that outlives the server if sessions do.
-    pub(crate) fn dump_key(&self) -> Result<DumpKey, CommandError> {
-        let Some(directory) = &self.data_dir else {
-            return DumpKey::random().map_err(|error| format!("failed to make a key: {error}").into());
-        };
-        let store = Store::open(directory)
-            .map_err(|error| format!("--data-dir: failed to open {}: {error}", directory.display()))?;
-        let key = store.derive_key("sessions of Monty's protocol");
-        Ok(DumpKey::new(key.map_err(|error| CommandError::from_error(&error).context("--data-dir"))?))
+    pub(crate) fn dump_key(&self, cluster: Option<&Arc<Cluster>>) -> Result<DumpKey, CommandError> {
+        match self.derived_key("sessions of Monty's protocol", cluster)? {
+            Some(key) => Ok(DumpKey::new(key)),
+            None => DumpKey::random().map_err(|error| format!("failed to make a key: {error}").into()),
+        }
     }
 
     /// Returns whether the files of sessions are kept in a directory of this machine.
@@ -157,7 +173,7 @@ impl SessionOptions {
     /// user has set one.
     pub(crate) fn limits(&self, limits: Limits, max_wait: Option<Duration>) -> Limits {
         // A cell that waits on the disk takes no memory.
-        let durable_wait = self.data_dir.as_ref().map(|_| self.run_ttl);
+        let durable_wait = (self.data_dir.is_some() || self.cluster.is_given()).then_some(self.run_ttl);
         Limits {
             wait_time: max_wait.or(durable_wait).or(limits.wait_time),
             memory: self.session_memory,
@@ -172,7 +188,7 @@ impl SessionOptions {
         self.tracebacks == Tracebacks::Color
     }
 
-    fn options(&self, max_answer: usize) -> SessionsConfig {
+    pub(crate) fn options(&self, max_answer: usize) -> SessionsConfig {
         let all_frames = self.tracebacks != Tracebacks::Plain;
         SessionsConfig {
             answers: AnswerOptions { max_bytes: max_answer, all_frames },

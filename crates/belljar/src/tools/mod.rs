@@ -154,6 +154,7 @@ impl ToolHost {
     /// Returns the calls of a new run or cell.
     pub(crate) fn run(&self) -> ToolRun {
         let context = ToolRunContext {
+            scope: belljar_core::Scope::default(),
             runtime: self.runtime.handle().clone(),
             approver: self.approver.clone(),
             grants: self.grants.clone(),
@@ -166,6 +167,7 @@ impl ToolHost {
     /// asked for input if a call needs approval. `refusal` is the reason for the code if it cannot be asked.
     pub(crate) fn observer(&self, cell: Arc<dyn CellObserver>, refusal: &'static str) -> Arc<dyn CellObserver> {
         let context = ToolRunContext {
+            scope: belljar_core::Scope::default(),
             runtime: self.runtime.handle().clone(),
             approver: Arc::new(ObserverApprover::new(cell.clone(), refusal)),
             grants: self.grants.clone(),

@@ -1,38 +1,49 @@
-//! The commands that serve MCP: `stdio`, `streamable-http`, `streamable-http-stateless` and `sse`; and `example`.
+//! The commands that serve MCP: `stdio` and `example`.
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | `http` | the commands that serve over HTTP |
+//! | `ending` | signals, and a lost lease |
 
-use std::io::IsTerminal as _;
-use std::net::{IpAddr, ToSocketAddrs};
+mod ending;
+mod http;
+
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_core::kernel::Backend;
 use belljar_core::{NoProgress, parse_size};
+use belljar_monty::WorkerOptions;
 use belljar_network::Network;
 use belljar_python::{BackendOptions, GuestMount, Python, RuntimeLoader, WasmBackend};
 use belljar_server::{
-    CodeTools, HttpOptions, HttpTransport, MontyWorkers, MountDescription, PackageRules, ReturnMode, Runner,
-    SandboxDescription, SandboxKind, Server, ServerOptions,
+    CodeTools, MontyWorkers, MountDescription, PackageRules, ReturnMode, Runner, SandboxDescription, SandboxKind,
+    Server, ServerOptions, Tokens,
 };
-use belljar_sessions::{GuestThreadPool, PoolLimits};
+use belljar_sessions::{GuestThreadPool, PoolLimits, Sessions, Tenants};
 use clap::{Args, ValueEnum};
 use tokio::runtime::Runtime;
 
-use crate::access::AccessOptions;
+use crate::audit_options::AuditArguments;
 use crate::command_error::CommandError;
 use crate::console::print_line;
 use crate::global_options::GlobalOptions;
+use crate::isolation::{IsolationOptions, WorkerProcesses};
 use crate::limits::LimitOptions;
 use crate::monty;
 use crate::mount::{self, Mount};
 use crate::network::NetworkArguments;
+use crate::observability::Observability;
 use crate::outcome::fail;
 use crate::packages::{PackageOptions, Packages};
-use crate::sandbox_options::{NativeKernels, NativeSettings, SandboxOptions};
+use crate::quotas::{QuotaOptions, name_tokens};
+use crate::sandbox_options::{NativeKernels, NativeSettings, Sandbox, SandboxOptions};
 use crate::session_options::SessionOptions;
 use crate::shutdown::BackendTracker;
 use crate::tools::ToolOptions;
-use crate::value_parsers::seconds;
+use ending::Ending;
+pub(crate) use http::{HttpArguments, http};
 
 /// The time that the runtime waits for blocked threads at the end.
 const RUNTIME_SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(200);
@@ -66,9 +77,13 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "N", default_value_t = 256, hide_short_help = true)]
     max_queue: u16,
     #[command(flatten)]
+    quotas: QuotaOptions,
+    #[command(flatten)]
     limits: LimitOptions,
     #[command(flatten)]
     sandbox: SandboxOptions,
+    #[command(flatten)]
+    isolation: IsolationOptions,
     /// Directory of this machine that all code can use.
     ///
     /// Code can only read it, unless `:rw` follows. May be repeated.
@@ -82,6 +97,8 @@ pub(crate) struct ServeArguments {
     tools: ToolOptions,
     #[command(flatten)]
     network: NetworkArguments,
+    #[command(flatten)]
+    audit: AuditArguments,
     /// Maximum length of the tools' Python stubs in the descriptions of the server's own tools, in characters. With
     /// longer ones, the server offers tools to search for them.
     #[arg(
@@ -118,36 +135,64 @@ enum ResultFormat {
 
 impl ServeArguments {
     /// Creates the server that the options describe, and starts to prepare Python.
-    fn server(&self, global: &GlobalOptions, tracker: &BackendTracker) -> Result<Server, CommandError> {
-        Ok(self.server_with_workers(global, tracker, false)?.0)
-    }
-
-    /// Does the same, and creates workers of Monty's protocol if `monty` is set.
-    fn server_with_workers(
+    fn server(
         &self,
         global: &GlobalOptions,
         tracker: &BackendTracker,
-        monty: bool,
-    ) -> Result<(Server, Option<MontyWorkers>), CommandError> {
+        observability: &Observability,
+        transport: &'static str,
+    ) -> Result<Server, CommandError> {
+        let tokens = Tokens::default();
+        let surroundings = Surroundings { transport, monty: false, tokens: &tokens, address: None };
+        Ok(self.server_for(&surroundings, global, tracker, observability)?.server)
+    }
+
+    /// Creates the server that the options describe, for any transport.
+    fn server_for(
+        &self,
+        surroundings: &Surroundings<'_>,
+        global: &GlobalOptions,
+        tracker: &BackendTracker,
+        observability: &Observability,
+    ) -> Result<PreparedServer, CommandError> {
+        let &Surroundings { transport, monty, tokens, address } = surroundings;
         let mode = match self.return_mode {
             ResultFormat::Xml => ReturnMode::Xml,
             ResultFormat::Json => ReturnMode::Json,
         };
+        self.isolation.check(&[
+            ("--sandbox native", self.sandbox.sandbox != Sandbox::Wasm),
+            ("--toolset interpreter, or all", self.toolset != Toolset::Python),
+            ("--mount", !self.mount.is_empty()),
+            (self.network.first_given().unwrap_or_default(), self.network.first_given().is_some()),
+            ("--monty", monty),
+        ])?;
         let mounts = mount::for_server(&self.mount, self.sandbox.sandbox)?;
         let folders = self.sessions.folders()?;
         if self.toolset == Toolset::Python && folders.is_some() {
             eprintln!("warning: --files has no effect without sessions: --toolset interpreter, or all");
         }
+        let cluster = match self.toolset {
+            Toolset::Python if self.sessions.cluster.is_given() => {
+                return Err(CommandError::new("--store: the server has no sessions")
+                    .with_hint("add --toolset interpreter, or --toolset all"));
+            }
+            _ => self.sessions.join_cluster(address)?,
+        };
         // Weak sandboxes refuse the options of the network before its files are read.
         let native = self.native_backends(&mounts, global.offline(), tracker)?;
-        let network = self.network.network_with(|| self.sessions.placeholder_key())?;
+        let network = self.network.network_with(|| self.sessions.placeholder_key(cluster.as_ref()))?;
+        let activity = observability.start_audit(&self.audit, network.as_deref(), transport)?;
         let backends = match native {
             Some(backends) => backends,
             None => self.wasm_backends(&mounts, network.clone(), global, tracker)?,
         };
         let Backends { runs, sessions, kind, python, installed, warm_up, workers } = backends;
-        let pool = GuestThreadPool::new(self.pool_limits(), runs.thread_runner()).with_held_hint(HELD_THREADS_HINT);
-        let pool = Arc::new(pool);
+        let tenants = self.quotas.tenants(kind != SandboxKind::Wasm || self.isolation.is_process())?;
+        // Sessions of the data directory find the quotas of their owners by these names.
+        name_tokens(&tenants, tokens);
+        let pool = GuestThreadPool::with_tenants(self.pool_limits(), tenants.clone(), runs.thread_runner());
+        let pool = Arc::new(pool.with_held_hint(HELD_THREADS_HINT));
         for warm_up in warm_up {
             if let Err(error) = pool.submit(move |_permit| warm_up()) {
                 tracing::error!(%error, "failed to prepare Python ahead of time: the first call prepares it");
@@ -156,8 +201,10 @@ impl ServeArguments {
         let workers = match (monty, workers) {
             (false, _) => None,
             (true, Some(workers)) => {
-                let options = monty::worker_options(workers.runtime, workers.options, self.sessions.dump_key()?);
+                let options =
+                    monty::worker_options(workers.runtime, workers.options, self.sessions.dump_key(cluster.as_ref())?);
                 tracker.add(&options.backend);
+                let options = WorkerOptions { activity: activity.clone(), ..options };
                 Some(MontyWorkers::new(options, pool.clone()))
             }
             (true, None) => {
@@ -181,12 +228,14 @@ impl ServeArguments {
         let tools = self.tools.tools()?;
         let tools = tools.map(|tools| CodeTools::new(tools, self.tools_in_description));
         let options = ServerOptions { mode, html: self.sessions.html, sandbox, tools };
-        let server = Server::new(Runner::new(runs, pool.clone()), options);
+        let server = Server::new(Runner::with_activity(runs, pool.clone(), activity), options);
         if self.toolset == Toolset::Python {
-            return Ok((server, workers));
+            return Ok(PreparedServer { server, workers, tenants });
         }
-        let sessions = self.sessions.sessions(sessions, folders, is_native, pool, max_answer, tracker)?;
-        Ok((server.with_sessions(sessions, self.toolset == Toolset::Interpreter), workers))
+        let store = self.sessions.store(&sessions, is_native, tracker, cluster)?;
+        let sessions = Sessions::new(sessions, store, folders, pool, self.sessions.options(max_answer));
+        let server = server.with_sessions(sessions, self.toolset == Toolset::Interpreter);
+        Ok(PreparedServer { server, workers, tenants })
     }
 
     /// Creates the backends of native kernels, if the options select them.
@@ -235,18 +284,24 @@ impl ServeArguments {
     ) -> Result<Backends, CommandError> {
         let (options, offline, packages) = (global.options()?, global.offline(), self.packages.clone());
         let loaded = tracker.python();
+        let limits = self.limits.for_server();
+        let pool = self.isolation.pool(&options, &limits)?;
+        let opened = pool.clone();
         let runtime = Arc::new(RuntimeLoader::new(move |progress| {
             let python = Python::open(&options, progress).map_err(CommandError::from)?;
             let _ = loaded.set(python.clone());
+            if let Some(pool) = &opened {
+                pool.open(&python)?;
+            }
             // The installer fetches its own files for all calls, so that their progress is not shown to any of them.
             let packages = Packages::new(&python, &packages, offline, Arc::new(NoProgress))?;
             packages.preload()?;
             Ok(packages.into_runtime(python))
         }));
-        let limits = self.limits.for_server();
         let mounts: Vec<GuestMount> = mounts.iter().map(Mount::open).collect::<Result<_, _>>()?;
-        let options = BackendOptions { limits, color: false, mounts, network };
-        let runs = WasmBackend::with_options(runtime.clone(), options.clone());
+        let options = BackendOptions { limits, color: false, mounts, network, processes: None };
+        let processes = pool.as_ref().map(WorkerProcesses::processes);
+        let runs = WasmBackend::with_options(runtime.clone(), BackendOptions { processes, ..options.clone() });
         let (limits, color) = (self.sessions.limits(limits, self.limits.max_wait), self.sessions.color());
         let workers = WorkerSettings {
             runtime: runtime.clone(),
@@ -281,6 +336,26 @@ impl ServeArguments {
     }
 }
 
+/// The properties of the transport over which a server is served.
+struct Surroundings<'a> {
+    /// The transport's name in the audit log.
+    transport: &'static str,
+    /// Serve Monty's protocol, too.
+    monty: bool,
+    /// The tokens of clients, whose names are those of tenants.
+    tokens: &'a Tokens,
+    /// The URL on which the server listens.
+    address: Option<&'a str>,
+}
+
+/// A server that is ready to serve.
+struct PreparedServer {
+    server: Server,
+    /// The workers of Monty's protocol, if it is served.
+    workers: Option<MontyWorkers>,
+    tenants: Tenants,
+}
+
 /// The backends of a server.
 struct Backends {
     /// The backend of `run_python_code`.
@@ -304,178 +379,26 @@ struct WorkerSettings {
     options: BackendOptions,
 }
 
-/// The options of servers over HTTP.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "HTTP")]
-pub(crate) struct HttpArguments {
-    /// Address to listen on: a host name or an IP address.
-    #[arg(long, default_value = "127.0.0.1")]
-    host: String,
-    /// Port to listen on; 0 selects a free port.
-    #[arg(long, default_value_t = 3001)]
-    port: u16,
-    /// Maximum size of a request body.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "16MB", hide_short_help = true)]
-    max_body: u64,
-    /// Time until an idle MCP session over HTTP ends.
-    #[arg(long, alias = "idle", value_name = "SECONDS", value_parser = seconds, default_value = "300", hide_short_help = true)]
-    http_session_timeout: Duration,
-    /// Maximum number of MCP sessions over HTTP [default: that of --max-sessions].
-    #[arg(long, value_name = "N", env = "BELLJAR_MAX_HTTP_SESSIONS", hide_env_values = true, hide_short_help = true)]
-    max_http_sessions: Option<usize>,
-    /// Serve the code-execution protocol of otari, too.
-    ///
-    /// Its address is /sessions. The server must have sessions: --toolset interpreter, or all.
-    #[arg(long, hide_short_help = true)]
-    code_execution: bool,
-    /// Serve Monty's worker protocol over WebSockets on /monty, for pydantic-monty and pydantic-ai's CodeMode.
-    #[arg(long, hide_short_help = true)]
-    monty: bool,
-    #[command(flatten)]
-    access: AccessOptions,
-    #[command(flatten)]
-    serve: ServeArguments,
-}
-
-impl HttpArguments {
-    fn options(&self, transport: HttpTransport, is_exposed: bool) -> Result<HttpOptions, CommandError> {
-        let mut options = HttpOptions::new(transport);
-        options.max_body = usize::try_from(self.max_body).unwrap_or(usize::MAX);
-        options.max_sessions = self.max_http_sessions.unwrap_or(self.serve.sessions.max_sessions);
-        options.idle = self.http_session_timeout;
-        options.code_execution = self.code_execution;
-        if self.code_execution && self.serve.toolset == Toolset::Python {
-            return Err(CommandError::new("--code-execution: the server has no sessions")
-                .with_hint("add --toolset interpreter, or --toolset all"));
-        }
-        self.access.apply(&mut options, is_exposed, &self.host)?;
-        Ok(options)
-    }
-}
-
-/// Runs `belljar streamable-http`, `streamable-http-stateless` and `sse`.
-pub(crate) fn http(global: &GlobalOptions, arguments: &HttpArguments, transport: HttpTransport) -> ExitCode {
-    let prepared = arguments.serve.packages.check().and_then(|()| {
-        let addresses = (arguments.host.as_str(), arguments.port).to_socket_addrs();
-        let addresses = addresses.map_err(|error| format!("--host {}: {error}", arguments.host))?;
-        let address =
-            addresses.into_iter().next().ok_or_else(|| format!("--host {}: no address found", arguments.host))?;
-        let options = arguments.options(transport, !is_loopback(address.ip()))?;
-        Ok((address, options))
-    });
-    let (address, options) = match prepared {
-        Ok(prepared) => prepared,
-        Err(error) => return fail(error),
-    };
-    let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    run_on(threads, global, async |tracker| {
-        let listener = tokio::net::TcpListener::bind(address)
-            .await
-            .map_err(|error| format!("failed to listen on {address}: {error}"))?;
-        // Python is prepared only after the server listens, because a server that fails to listen does not need it.
-        let (server, workers) = arguments.serve.server_with_workers(global, tracker, arguments.monty)?;
-        let options = HttpOptions { monty: workers, ..options };
-        let path = if transport == HttpTransport::Sse { "sse" } else { "mcp" };
-        let scheme = if options.tls.is_some() { "https" } else { "http" };
-        let address = listener.local_addr().map_err(|error| CommandError::from_error(&error))?;
-        eprintln!("listening on {scheme}://{address}/{path}");
-        // The end of a terminal ends the server; from a service manager, SIGHUP asks to read files again.
-        let in_terminal = std::io::stdin().is_terminal();
-        if !in_terminal {
-            tokio::spawn(reload_on_hangup(arguments.access.clone(), options.clone()));
-        }
-        notify_service_manager(ServiceState::Ready);
-        let shutdown = async move {
-            shutdown_signal(in_terminal).await;
-            notify_service_manager(ServiceState::Stopping);
-        };
-        let served = belljar_server::serve_http(server, listener, options, shutdown).await;
-        served.map_err(|error| CommandError::from_error(&error))
-    })
-}
-
-fn is_loopback(address: IpAddr) -> bool {
-    address.to_canonical().is_loopback()
-}
-
-/// A state of the server that a service manager waits for.
-#[derive(Debug, Clone, Copy)]
-enum ServiceState {
-    /// Requests are accepted.
-    Ready,
-    /// Calls in flight have a few seconds to end.
-    Stopping,
-}
-
-/// Reports a state to systemd, if it started this process with `Type=notify`: see sd_notify(3).
-fn notify_service_manager(state: ServiceState) {
-    #[cfg(target_os = "linux")]
-    {
-        let state = match state {
-            ServiceState::Ready => sd_notify::NotifyState::Ready,
-            ServiceState::Stopping => sd_notify::NotifyState::Stopping,
-        };
-        if let Err(error) = sd_notify::notify(&[state]) {
-            tracing::warn!(%error, "failed to notify the service manager");
-        }
-    }
-    #[cfg(not(target_os = "linux"))]
-    let _ = state;
-}
-
-/// Reads tokens and certificates again whenever the process receives SIGHUP.
-async fn reload_on_hangup(access: AccessOptions, options: HttpOptions) {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
-        while hangup.recv().await.is_some() {
-            match access.reload(&options) {
-                Ok(true) => eprintln!("belljar: read the tokens and the certificate again"),
-                Ok(false) => eprintln!("belljar: SIGHUP: there are no tokens and no certificate to read again"),
-                Err(error) => eprintln!("belljar: kept the tokens and the certificate as they were: {error}"),
-            }
-        }
-    }
-}
-
-/// Waits for Ctrl-C or SIGTERM, with which service managers end a process, and for SIGHUP if `hangup_ends`.
-async fn shutdown_signal(hangup_ends: bool) {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        if let (Ok(mut terminate), Ok(mut hangup)) = (signal(SignalKind::terminate()), signal(SignalKind::hangup())) {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                Some(()) = hangup.recv(), if hangup_ends => {}
-                _ = tokio::signal::ctrl_c() => {}
-            }
-            return;
-        }
-    }
-    if let Err(error) = tokio::signal::ctrl_c().await {
-        tracing::warn!(%error, "failed to handle Ctrl-C");
-        std::future::pending::<()>().await;
-    }
-}
-
 /// Runs `belljar stdio`.
-pub(crate) fn stdio(global: &GlobalOptions, arguments: &ServeArguments) -> ExitCode {
+pub(crate) fn stdio(global: &GlobalOptions, arguments: &ServeArguments, observability: Observability) -> ExitCode {
     if let Err(error) = arguments.packages.check() {
         return fail(error);
     }
-    run_on(single_thread(), global, async |tracker| {
-        let server = arguments.server(global, tracker)?;
-        let served = belljar_server::serve_stdio(server, shutdown_signal(true)).await;
-        served.map_err(|error| CommandError::from_error(&error))
+    run_on(single_thread(), global, observability, async |tracker, observability| {
+        let server = arguments.server(global, tracker, observability, "stdio")?;
+        observability.export_metrics(&server)?;
+        let ending = Ending::of(&server);
+        let served = belljar_server::serve_stdio(server, ending.wait(true)).await;
+        served.map_err(|error| CommandError::from_error(&error))?;
+        ending.check()
     })
 }
 
 /// Runs `belljar example`: prints the tool's result for a sample program.
-pub(crate) fn example(global: &GlobalOptions, arguments: &ServeArguments) -> ExitCode {
+pub(crate) fn example(global: &GlobalOptions, arguments: &ServeArguments, observability: Observability) -> ExitCode {
     const CODE: &str = "import sys\nprint('Python', sys.version.split()[0])\n[n * n for n in range(5)]";
-    run_on(single_thread(), global, async |tracker| {
-        let server = arguments.server(global, tracker)?;
+    run_on(single_thread(), global, observability, async |tracker, observability| {
+        let server = arguments.server(global, tracker, observability, "example")?;
         eprintln!("running:\n{CODE}\n");
         print_line(server.answer(CODE).await);
         Ok(())
@@ -492,17 +415,21 @@ fn single_thread() -> std::io::Result<Runtime> {
 fn run_on(
     runtime: std::io::Result<Runtime>,
     global: &GlobalOptions,
-    work: impl AsyncFnOnce(&BackendTracker) -> Result<(), CommandError>,
+    observability: Observability,
+    work: impl AsyncFnOnce(&BackendTracker, &Observability) -> Result<(), CommandError>,
 ) -> ExitCode {
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => return fail(format!("failed to start threads: {error}")),
     };
     let tracker = BackendTracker::default();
-    let result = runtime.block_on(work(&tracker));
+    let result = runtime.block_on(work(&tracker, &observability));
+    // The exporter of metrics holds the server.
+    observability.end_metrics();
     // Tasks hold clones of the server until the runtime ends. A read of standard input may block a thread.
     runtime.shutdown_timeout(RUNTIME_SHUTDOWN_TIMEOUT);
     tracker.wait();
+    observability.end();
     tracker.optimize_libraries(global);
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,67 @@
+//! The answers of the admin API as text for terminals.
+
+use serde_json::Value;
+
+use crate::console::print_line;
+use crate::untrusted_text::strip_control_chars;
+
+/// Returns the items of a list.
+pub(super) fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
+}
+
+/// Returns a string.
+pub(super) fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+pub(super) fn print_sessions(listed: &Value) {
+    for session in items(&listed["sessions"]) {
+        let questions = if session["questions"].as_u64() > Some(0) { "  asks" } else { "" };
+        let code = text(&session["code"]);
+        let line = format!(
+            "{}  {:8}  {:>4} cells{questions}  {}  {}",
+            text(&session["handle"]),
+            text(&session["state"]),
+            session["cells"],
+            text(&session["owner"]),
+            code.lines().next().unwrap_or_default(),
+        );
+        print_line(strip_control_chars(line.trim_end()));
+    }
+    eprintln!("{} of {} sessions", items(&listed["sessions"]).count(), listed["matching"]);
+}
+
+pub(super) fn print_cell(cell: &Value) {
+    print_line(format!("── [{}] {} ──", cell["number"], text(&cell["state"])));
+    print_line(strip_control_chars(&text(&cell["code"])));
+    for call in items(&cell["calls"]) {
+        let line = format!("  {}.{}({})", text(&call["server"]), text(&call["tool"]), text(&call["arguments"]));
+        print_line(strip_control_chars(&format!("{line}: {}", text(&call["status"]))));
+    }
+    print_outputs(cell);
+    for question in items(&cell["questions"]) {
+        print_line(format!("asks: {}", strip_control_chars(&text(&question["message"]))));
+    }
+}
+
+/// Prints the output of a cell as text.
+pub(super) fn print_outputs(cell: &Value) {
+    for output in items(&cell["outputs"]) {
+        let shown = match output["type"].as_str() {
+            Some("stream") => text(&output["text"]),
+            _ => text(&output["data"]["text/plain"]),
+        };
+        if !shown.is_empty() {
+            print_line(strip_control_chars(shown.trim_end_matches('\n')));
+        }
+    }
+    if let Some(error) = cell.get("error").filter(|error| error.is_object()) {
+        let traceback: Vec<String> = items(&error["traceback"]).map(text).collect();
+        let shown = match traceback.is_empty() {
+            true => format!("{}: {}", text(&error["name"]), text(&error["message"])),
+            false => traceback.join("\n"),
+        };
+        print_line(strip_control_chars(shown.trim_start_matches(": ")));
+    }
+}
