@@ -1,6 +1,7 @@
 //! Samples, Markdown tables and interpreters for the benchmarks.
 #![expect(dead_code, reason = "each benchmark is a program of its own and uses a part of this")]
 
+pub(crate) mod http;
 pub(crate) mod node;
 pub(crate) mod server;
 

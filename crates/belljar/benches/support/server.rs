@@ -25,7 +25,18 @@ impl Server {
 
     /// Starts the server for a client with these capabilities.
     pub(crate) fn start_with(toolset: &str, options: &[&str], capabilities: &Value) -> Finding<Self> {
+        Self::start_in(&[], toolset, options, capabilities)
+    }
+
+    /// Does the same with these environment variables.
+    pub(crate) fn start_in(
+        variables: &[(String, String)],
+        toolset: &str,
+        options: &[&str],
+        capabilities: &Value,
+    ) -> Finding<Self> {
         let mut command = Command::new(super::program());
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
         command.args(["stdio", "--toolset", toolset]).args(options);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let input = child.stdin.take();
@@ -51,6 +62,13 @@ impl Server {
     /// Ends the server's input, and waits for its end.
     pub(crate) fn end(&mut self) -> Finding<()> {
         self.input = None;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Kills the server, as a crash of its machine would.
+    pub(crate) fn kill(mut self) -> Finding<()> {
+        self.child.kill()?;
         self.child.wait()?;
         Ok(())
     }

@@ -1,0 +1,52 @@
+//! The cost of the audit log and of the console: warm calls over HTTP to servers with and without them, in turns.
+
+mod support;
+
+use serde_json::json;
+use support::http::HttpServer;
+use support::{Finding, Sample, Table, timed};
+
+const CALLS: usize = 3000;
+const WARM_UP: usize = 200;
+
+fn main() -> Finding<()> {
+    let directory = tempfile::tempdir()?;
+    let file = |name: &str| directory.path().join(name).to_str().map(str::to_owned).ok_or("not UTF-8");
+    let (log, both) = (file("audit.log")?, file("both.log")?);
+    let usual = ["--toolset", "all", "--no-install"];
+    let settings: [(&str, Vec<&str>); 3] = [
+        ("neither", Vec::new()),
+        ("`--audit FILE`", vec!["--audit", &log]),
+        ("`--audit FILE --console`", vec!["--audit", &both, "--console"]),
+    ];
+    let servers = settings.each_ref().map(|(_, options)| HttpServer::start(&[&usual[..], options].concat()));
+    let mut clients = Vec::new();
+    for server in &servers {
+        let server = server.as_ref().map_err(|error| error.to_string())?;
+        let mut client = server.client(None)?;
+        let opened = client.call("execute_code", &json!({ "code": "x = 1" }))?;
+        let session = opened["session_info"]["session_id"].as_str().ok_or("no session")?.to_owned();
+        clients.push((client, session, Sample::default(), Sample::default()));
+    }
+    for number in 0..WARM_UP + CALLS {
+        for (client, session, calls, cells) in &mut clients {
+            let (call, answer) = timed(|| client.run("1 + 1"));
+            answer?;
+            let cell = json!({ "code": "x += 1", "session_id": session });
+            let (cell, answer) = timed(|| client.call("execute_code", &cell));
+            answer?;
+            if number >= WARM_UP {
+                calls.add(call);
+                cells.add(cell);
+            }
+        }
+    }
+    let mut table = Table::new(&["server", "`1 + 1`, p50 ms", "p95 ms", "`x += 1`, p50 ms", "p95 ms"]);
+    for ((name, _), (_, _, calls, cells)) in settings.iter().zip(&clients) {
+        let times = [calls.median(), calls.quantile(0.95), cells.median(), cells.quantile(0.95)];
+        let times = times.map(|time| format!("{time:.3}"));
+        table.row(&[*name, &times[0], &times[1], &times[2], &times[3]]);
+    }
+    table.print(&format!("Warm calls over HTTP, in turns ({CALLS})"));
+    Ok(())
+}
