@@ -51,6 +51,10 @@ pub enum Capability {
     Mariadb,
     /// The server program of Redis, with TLS.
     Redis,
+    /// The server program of etcd.
+    Etcd,
+    /// HAProxy.
+    Haproxy,
 }
 
 /// Programs that kaleido finds, in `/usr/bin`.
@@ -64,7 +68,7 @@ const LARGE_DOWNLOADS: &str = "BELLJAR_LARGE_DOWNLOADS";
 
 impl Capability {
     /// All capabilities.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::NativeSandbox,
         Self::WeakSandbox,
         Self::ControlGroups,
@@ -85,6 +89,8 @@ impl Capability {
         Self::Postgresql,
         Self::Mariadb,
         Self::Redis,
+        Self::Etcd,
+        Self::Haproxy,
     ];
 
     /// Returns the name that `BELLJAR_REQUIRE` uses.
@@ -111,6 +117,8 @@ impl Capability {
             Self::Postgresql => "postgresql",
             Self::Mariadb => "mariadb",
             Self::Redis => "redis",
+            Self::Etcd => "etcd",
+            Self::Haproxy => "haproxy",
         }
     }
 
@@ -176,6 +184,8 @@ impl Capability {
                 condition(exists, "mariadb-install-db is not on the PATH")
             }
             Self::Redis => succeeds(Command::new("redis-server").arg("--version")).map(drop),
+            Self::Etcd => succeeds(Command::new("etcd").arg("--version")).map(drop),
+            Self::Haproxy => succeeds(Command::new("haproxy").arg("-v")).map(drop),
         }
     }
 }
@@ -304,7 +314,7 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), Capability::ALL.len());
         // The last variant: `ALL` has as many elements as there are variants.
-        assert_eq!(Capability::Redis as usize + 1, Capability::ALL.len());
+        assert_eq!(Capability::Haproxy as usize + 1, Capability::ALL.len());
     }
 
     #[test]

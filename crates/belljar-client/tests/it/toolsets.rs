@@ -241,6 +241,6 @@ async fn approval_depends_on_annotations_and_arguments() {
     let force = Map::from_iter([("force".to_owned(), json!(true))]);
     let outcome = some.call(&RunContext::new(), "append", force).await.unwrap();
     assert_eq!(outcome, ToolOutcome::Denied("no".to_owned()));
-    // What the server does not list has no definition that could be approved.
+    // A tool that the server does not list has no definition that could be approved.
     assert_unknown(call(&writes, "received").await, "read");
 }

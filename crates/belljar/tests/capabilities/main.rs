@@ -4,11 +4,16 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod apps;
+mod attacked_kernels;
+mod cluster_soak;
+mod console;
 mod databases;
 mod full_disk;
 mod host_paths;
 mod manual_pages;
 mod matplotlib;
+mod monty_values;
 mod native_calls;
 mod native_code_execution;
 mod native_folders;
@@ -22,6 +27,11 @@ mod service;
 mod snippets;
 mod stalled_index;
 
+#[path = "../attacks/mod.rs"]
+#[allow(dead_code, reason = "the tests in `it` use the rest")]
+mod attacks;
+#[path = "../support/browser.rs"]
+mod browser;
 #[path = "../support/certificates.rs"]
 mod certificates;
 #[path = "../support/code_execution.rs"]
@@ -33,9 +43,15 @@ mod harness;
 #[path = "../support/jupyter.rs"]
 #[allow(dead_code, reason = "shared with the tests in `it`, which use more of it")]
 mod jupyter;
+#[path = "../support/monty_worker.rs"]
+#[allow(dead_code, reason = "shared with the tests in `it`, which use more of it")]
+mod monty_worker;
 #[path = "../support/network_servers.rs"]
 #[allow(dead_code, reason = "shared with the tests in `it`, which use more of it")]
 mod network_servers;
+#[path = "../support/operator.rs"]
+#[allow(dead_code, reason = "shared with the tests in `it`, which use more of it")]
+mod operator;
 #[path = "../support/tool_client.rs"]
 #[allow(dead_code, reason = "shared with the tests in `it`, which use more of it")]
 mod tool_client;
@@ -51,10 +67,15 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let status = belljar_testing::main(|| {
         let modules = [
+            apps::trials(),
+            attacked_kernels::trials(),
+            cluster_soak::trials(),
+            console::trials(),
             full_disk::trials(),
             host_paths::trials(),
             manual_pages::trials(),
             matplotlib::trials(),
+            monty_values::trials(),
             native_calls::trials(),
             native_code_execution::trials(),
             native_folders::trials(),

@@ -23,17 +23,17 @@ fn packaging(name: &str) -> PathBuf {
 struct Units(tempfile::TempDir);
 
 impl Units {
-    /// Copies the unit; with `native` also the file that changes it for native kernels.
-    fn new(native: bool, change: impl Fn(String) -> String) -> Self {
+    /// Copies the unit, and the file of this name that changes it.
+    fn new(changes: Option<&str>, change: impl Fn(String) -> String) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let unit = std::fs::read_to_string(packaging("systemd/belljar.service")).unwrap();
         let unit = change(unit.replace("/usr/local/bin/belljar", env!("CARGO_BIN_EXE_belljar")));
         std::fs::write(directory.path().join("belljar.service"), unit).unwrap();
-        if native {
+        if let Some(name) = changes {
             let changes = directory.path().join("belljar.service.d");
             std::fs::create_dir(&changes).unwrap();
-            let text = std::fs::read_to_string(packaging("systemd/native.conf")).unwrap();
-            std::fs::write(changes.join("native.conf"), change(text)).unwrap();
+            let text = std::fs::read_to_string(packaging("systemd").join(name)).unwrap();
+            std::fs::write(changes.join(name), change(text)).unwrap();
         }
         Self(directory)
     }
@@ -59,8 +59,8 @@ impl Units {
 }
 
 fn systemd_accepts_the_units() {
-    for native in [false, true] {
-        assert_eq!(Units::new(native, |text| text).complaints(), [""; 0]);
+    for changes in [None, Some("native.conf"), Some("cluster.conf")] {
+        assert_eq!(Units::new(changes, |text| text).complaints(), [""; 0]);
     }
     for (right, wrong) in [
         ("ProtectSystem=strict", "ProtectSytem=strict"),
@@ -68,7 +68,7 @@ fn systemd_accepts_the_units() {
         ("UMask=0077", "UMask=banana"),
         ("SystemCallFilter=@system-service", "SystemCallFilter=@sytem-service"),
     ] {
-        let broken = Units::new(false, |text| {
+        let broken = Units::new(None, |text| {
             assert!(text.contains(right), "{right}");
             text.replace(right, wrong)
         });
@@ -78,12 +78,12 @@ fn systemd_accepts_the_units() {
 
 fn units_expose_little() {
     // In tenths: systemd calls up to 3.9 fine, and a unit without any hardening has 9.6.
-    for (native, most) in [(false, "20"), (true, "40")] {
-        let units = Units::new(native, |text| text);
+    for (changes, most) in [(None, "20"), (Some("native.conf"), "40"), (Some("cluster.conf"), "20")] {
+        let units = Units::new(changes, |text| text);
         let (good, text) = units.analyze(&["security", "--offline=yes", &format!("--threshold={most}")]);
         assert!(good, "{text}");
     }
-    let open = Units::new(false, |text| text.replace("SystemCallFilter=", "# "));
+    let open = Units::new(None, |text| text.replace("SystemCallFilter=", "# "));
     assert!(!open.analyze(&["security", "--offline=yes", "--threshold=20"]).0, "the threshold finds nothing");
 }
 

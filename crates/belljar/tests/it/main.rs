@@ -4,8 +4,14 @@
 //! need a capability of the machine are in `tests/capabilities`.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod apps;
+mod attacked_interpreters;
+mod audit;
 mod cells;
+mod cluster;
 mod command_line;
+mod console;
+mod deployment;
 mod hostile;
 mod kernel;
 mod library;
@@ -17,7 +23,10 @@ mod runtime_files;
 mod serve;
 mod sessions;
 mod snippets;
+mod worker;
 
+#[path = "../attacks/mod.rs"]
+mod attacks;
 #[path = "../support/certificates.rs"]
 mod certificates;
 #[path = "../support/code_execution.rs"]
@@ -27,8 +36,14 @@ mod code_execution;
 mod harness;
 #[path = "../support/jupyter.rs"]
 mod jupyter;
+#[path = "../support/monty_worker.rs"]
+mod monty_worker;
 #[path = "../support/network_servers.rs"]
 mod network_servers;
+#[path = "../support/operator.rs"]
+mod operator;
+#[path = "../support/otlp_receiver.rs"]
+mod otlp_receiver;
 #[path = "../support/tool_client.rs"]
 mod tool_client;
 #[path = "../support/tool_servers.rs"]

@@ -3,6 +3,7 @@
 import datetime
 import decimal
 import math
+import re
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -13,7 +14,6 @@ from pydantic_monty import (
     NOT_HANDLED,
     ClassInstance,
     CollectStreams,
-    ExternalModule,
     FunctionSnapshot,
     Monty,
     MontyComplete,
@@ -23,6 +23,16 @@ from pydantic_monty import (
     MountDir,
     NameLookupSnapshot,
 )
+
+try:
+    from pydantic_monty import ExternalModule
+except ImportError:
+    # A client of version 5 of the protocol.
+    ExternalModule = None
+
+
+def is_version_5() -> bool:
+    return sys.argv[2:] == ["5"]
 
 
 def raised(session: MontySession, code: str, **options: Any) -> MontyRuntimeError:
@@ -40,8 +50,10 @@ def check_values(session: MontySession) -> None:
         [1, [2]], (1, (2,)), {"a": 1, (1, 2): None}, {1, 2}, frozenset({3}), 1 + 2j, complex(-0.0, math.inf),
         datetime.date(2026, 11, 23), datetime.time(1, 2, 3, 4), datetime.datetime(2026, 1, 2, 3, 4, 5, 6),
         datetime.datetime(2026, 1, 2, tzinfo=zone), datetime.timedelta(days=-1, seconds=5), zone,
-        decimal.Decimal("1.20"), int, ValueError, [],
+        int, ValueError, [],
     ]  # fmt: skip
+    if not is_version_5():
+        values.append(decimal.Decimal("1.20"))
     for value in values:
         found = session.feed_run("given", inputs={"given": value})
         assert (type(found), found) == (type(value), value), (found, value)
@@ -89,7 +101,49 @@ def check_errors(session: MontySession) -> None:
     assert isinstance(raised(session, "raise KeyError('a')").exception(), KeyError)
     assert isinstance(raised(session, "import json\njson.loads('{')").exception(), ValueError)
     assert isinstance(raised(session, "def r(): r()\nr()").exception(), RecursionError)
+    check_unknown_names(session)
     assert session.feed_run("x") == 5, "the session survives errors"
+
+
+def check_unknown_names(session: MontySession) -> None:
+    """An exception without a class in the client is its nearest base, and a type a text."""
+    error = raised(session, "class OutOfStock(LookupError): pass\nraise OutOfStock('apples')")
+    assert isinstance(error.exception(), LookupError) and str(error.exception()) == "OutOfStock: apples", error
+    error = raised(session, "import subprocess\nraise subprocess.CalledProcessError(1, 'ls')")
+    assert "CalledProcessError: Command 'ls' returned" in str(error.exception()), error
+    error = raised(session, "import asyncio\nraise asyncio.CancelledError")
+    assert isinstance(error.exception(), BaseException) and str(error.exception()) == "CancelledError", error
+    error = raised(session, "raise ExceptionGroup('all', [ValueError()])")
+    assert str(error.exception()) == "ExceptionGroup: all (1 sub-exception)", error
+    assert isinstance(raised(session, "import re\nre.compile('(')").exception(), re.error)
+    for code, expected in (
+        ("OutOfStock('apples')", "LookupError('OutOfStock: apples')"),
+        (
+            "[subprocess.SubprocessError, memoryview]",
+            "[\"<class 'subprocess.SubprocessError'>\", \"<class 'memoryview'>\"]",
+        ),
+        ("callable", "'<built-in function callable>'"),
+        ("[LookupError, len, dict, type(None)]", None),
+        ("import datetime, pathlib\n[datetime.date, pathlib.PosixPath, range]", None),
+    ):
+        found = session.feed_run(code)
+        assert expected in (None, repr(found)), found
+    class_of_code = session.feed_run("OutOfStock")
+    assert class_of_code is not None
+    try:
+        session.feed_run("def f():\n  pass\n pass")
+    except MontySyntaxError as error:
+        assert "IndentationError: unindent" in str(error), error
+    else:
+        raise AssertionError("no syntax error")
+    found = repr(session.feed_run("import decimal\n[decimal.Decimal('1.5'), decimal.Decimal]"))
+    error = raised(session, "raise decimal.InvalidOperation('no')")
+    if is_version_5():
+        assert found == "[\"Decimal('1.5')\", \"<class 'decimal.Decimal'>\"]", found
+        assert str(error.exception()) == "InvalidOperation: no"
+    else:
+        assert found == "[Decimal('1.5'), <class 'decimal.Decimal'>]", found
+        assert str(error.exception()) == "no" and type(error.exception()).__name__ == "InvalidOperation", error
 
 
 def check_functions(session: MontySession) -> None:
@@ -206,6 +260,16 @@ def main() -> None:
         with pool.checkout(limits={"max_memory": 50_000_000}) as session:
             assert isinstance(raised(session, "x = 'a' * 400_000_000").exception(), MemoryError)
             assert session.feed_run("1") == 1
+        with pool.checkout() as session:
+            error = raised(session, "import os\nos.abort()")
+            assert isinstance(error.exception(), RuntimeError) and "variables are lost" in str(error.exception()), error
+            assert isinstance(raised(session, "import os\nos._exit(3)").exception(), SystemExit)
+            assert session.feed_run("1") == 1
+        with pool.checkout() as session:
+            assert isinstance(raised(session, "import none_such_module").exception(), ModuleNotFoundError)
+        if ExternalModule is None:
+            assert is_version_5()
+            return
         module = ExternalModule({"answer": lambda: 42, "limit": 7})
         with pool.checkout(external_modules={"tools_of_host": module}) as session:
             code = "import tools_of_host\nfrom tools_of_host import limit\n[tools_of_host.answer(), limit]"

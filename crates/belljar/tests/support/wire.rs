@@ -41,7 +41,8 @@ impl Wire {
         self.initialize_with(json!({}));
     }
 
-    fn initialize_with(&mut self, capabilities: Value) {
+    /// Performs the handshake for a client with these capabilities.
+    pub(crate) fn initialize_with(&mut self, capabilities: Value) {
         let client = json!({ "name": "tests", "version": "1" });
         let params = json!({ "protocolVersion": "2025-06-18", "capabilities": capabilities, "clientInfo": client });
         let answer = self.ask("initialize", params);

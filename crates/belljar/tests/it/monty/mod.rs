@@ -1,49 +1,20 @@
 //! Monty's worker protocol, with pydantic-monty's client and pydantic-ai-harness's CodeMode.
 
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use belljar_testing::install::run;
 use tempfile::TempDir;
 
-use crate::harness::{cache, python_with, release};
+use crate::harness::Belljar;
+use crate::monty_worker::{WorkerProgram, script, script_with};
 use crate::serve::http::Listening;
 
-/// The packages that pip installs together.
-const PACKAGES: &[&str] =
-    &["pydantic-monty==1.4.0", "pydantic-ai-harness[code-mode]==0.62.0", "pydantic-ai-slim==2.62.0"];
+/// The newest client that speaks version 5 of the protocol.
+const VERSION_5: &[&str] = &["pydantic-monty==1.1.0"];
 
-/// Returns a script of `tests/monty` with the client's Python.
-fn script(name: &str) -> Command {
-    let mut command = Command::new(python_with("monty", PACKAGES));
-    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/monty").join(name));
-    command
-}
-
-/// A program that runs the worker with the cache of the tests. The client passes no options and no variables.
-struct WorkerProgram {
-    directory: TempDir,
-}
-
-impl WorkerProgram {
-    fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let release = release().map(|release| format!(" --pyodide {release}")).unwrap_or_default();
-        let text = format!(
-            "#!/bin/sh\nexec {} \"$@\" --cache {}{release}\n",
-            env!("CARGO_BIN_EXE_belljar"),
-            cache().display()
-        );
-        let path = directory.path().join("worker");
-        std::fs::write(&path, text).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-        Self { directory }
-    }
-
-    fn path(&self) -> PathBuf {
-        self.directory.path().join("worker")
-    }
+/// Returns a script of `tests/monty` with the client of version 5.
+fn script_of_version_5(name: &str) -> Command {
+    script_with("monty-5", VERSION_5, name)
 }
 
 /// A server with a token.
@@ -56,11 +27,16 @@ impl RemoteWorkers {
     const TOKEN: &str = "a-token-of-this-test";
 
     fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    fn start_with(options: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let tokens = directory.path().join("tokens");
         std::fs::write(&tokens, Self::TOKEN).unwrap();
-        let options = ["--monty", "--auth-token-file", tokens.to_str().unwrap()];
-        Self { server: Listening::start("streamable-http", options), _directory: directory }
+        let usual = ["--monty", "--auth-token-file", tokens.to_str().unwrap()];
+        let server = Listening::start("streamable-http", usual.iter().chain(options).copied());
+        Self { server, _directory: directory }
     }
 
     fn url(&self) -> String {
@@ -82,6 +58,44 @@ fn asynchronous_client_runs_feeds_and_continues_dumps() {
 fn remote_worker_runs_feeds_and_continues_dumps() {
     let workers = RemoteWorkers::start();
     run(script("async_client.py").arg(workers.url()).arg(RemoteWorkers::TOKEN));
+}
+
+#[test]
+fn clients_of_version_5_run_feeds_and_continue_dumps() {
+    run(script_of_version_5("sync_client.py").arg(WorkerProgram::new().path()).arg("5"));
+    run(script_of_version_5("async_client.py").arg(WorkerProgram::new().path()));
+}
+
+#[test]
+fn remote_worker_serves_clients_of_version_5() {
+    let workers = RemoteWorkers::start();
+    run(script_of_version_5("async_client.py").arg(workers.url()).arg(RemoteWorkers::TOKEN));
+}
+
+#[test]
+fn feeds_of_a_remote_worker_are_in_the_audit_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("audit.log");
+    let workers = RemoteWorkers::start_with(&["--audit", log.to_str().unwrap()]);
+    run(script("async_client.py").arg(workers.url()).arg(RemoteWorkers::TOKEN));
+    workers.server.end();
+    let verified = Belljar::without_cache().args(["audit", "verify"]).arg(&log).run();
+    assert_eq!(verified.status, Some(0), "{verified:?}");
+    let text = std::fs::read_to_string(&log).unwrap();
+    let records: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |event: &str| records.iter().filter(|record| record["event"] == event).collect::<Vec<_>>();
+    let (starts, ends) = (of("cell.start"), of("cell.end"));
+    assert!(!starts.is_empty() && starts.len() == ends.len(), "{text}");
+    let owner = format!("token:{}", &belljar_audit::sha256(RemoteWorkers::TOKEN)[..16]);
+    for end in &ends {
+        assert_eq!(
+            (&end["protocol"], &end["owner"]),
+            (&"monty".into(), &serde_json::Value::from(owner.as_str())),
+            "{end}"
+        );
+    }
+    assert!(ends.iter().any(|end| end["outcome"] == "success"), "{text}");
+    assert!(!text.contains(RemoteWorkers::TOKEN), "{text}");
 }
 
 #[test]

@@ -123,16 +123,16 @@ fn client_of_server_sent_events_that_does_not_read_is_disconnected() {
     let server = Listening::start("sse", ["--no-install", "--max-output", "8MB", "--max-answer", "8MB"]);
     let flooded = Unreading::open(&server);
     let before = resident(&server);
-    for _ in 0..200 {
-        // 1.4 GB altogether. A call after the end of the session is refused.
+    for _ in 0..600 {
+        // 4.2 GB altogether. A call after the end of the session is refused.
         if flooded.post(&server, &call("print('x' * 7_000_000)")) != 202 {
             break;
         }
     }
     flooded.wait_for_end(&server);
     let after = resident(&server);
-    // Calls that run at the same time have several copies of their output.
-    assert!(after < before + 600, "{before} MB before, {after} MB after");
+    // Calls that run at the same time have several copies of their output; on a busy machine these are sixteen.
+    assert!(after < before + 1500, "{before} MB before, {after} MB after");
     // Others are not affected.
     let other = Unreading::open(&server);
     assert_eq!(other.post(&server, &call("1")), 202);

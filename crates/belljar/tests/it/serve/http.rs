@@ -23,7 +23,7 @@ impl Listening {
     }
 
     /// Starts a server by this command line.
-    pub(super) fn spawn(belljar: Belljar) -> Self {
+    pub(crate) fn spawn(belljar: Belljar) -> Self {
         let mut command = belljar.into_command();
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -84,15 +84,19 @@ impl Listening {
     /// Sends a request to a stateless server and returns its result.
     pub(crate) fn ask(&self, method: &str, params: &Value) -> Value {
         let message = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
-        let (status, text) = self.post(&[], &message);
+        self.answer(&[], &message)["result"].take()
+    }
+
+    /// Sends a request and returns its response.
+    pub(crate) fn answer(&self, headers: &[(&str, &str)], request: &Value) -> Value {
+        let (status, text) = self.post(headers, request);
         assert_eq!(status, 200, "{text}");
         let (_, body) = text.split_once("\r\n\r\n").unwrap();
         // The answer is the body, or an event of a stream after notifications.
         let mut messages = body
             .lines()
             .filter_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data: ").unwrap_or(line)).ok());
-        let answer = messages.find(|message| message["id"] == 1);
-        answer.unwrap_or_else(|| panic!("{text}"))["result"].take()
+        messages.find(|message| message["id"] == request["id"]).unwrap_or_else(|| panic!("{text}"))
     }
 
     /// Calls a tool of a stateless server and returns its result.
@@ -114,8 +118,14 @@ impl Listening {
         }
     }
 
+    /// Ends the server as a service manager does, and waits for its end.
+    pub(crate) fn end(mut self) {
+        self.terminate();
+        self.child.wait().unwrap();
+    }
+
     /// Sends SIGTERM, as a service manager does.
-    pub(super) fn terminate(&self) {
+    pub(crate) fn terminate(&self) {
         let status = std::process::Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
         assert!(status.success());
     }
@@ -129,7 +139,7 @@ impl Drop for Listening {
     }
 }
 
-pub(super) fn hello() -> Value {
+pub(crate) fn hello() -> Value {
     let client = json!({ "name": "tests", "version": "1" });
     let params = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client });
     json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params })

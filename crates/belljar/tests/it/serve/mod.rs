@@ -23,5 +23,6 @@ mod reloading;
 mod resuming;
 mod service;
 mod stdio;
-mod tls;
+mod tenants;
+pub(crate) mod tls;
 mod tools;

@@ -10,10 +10,10 @@ use crate::harness::Belljar;
 use belljar_testing::install::run;
 
 /// A certificate for the loopback address, and its key.
-pub(super) struct Certificate(tempfile::TempDir);
+pub(crate) struct Certificate(tempfile::TempDir);
 
 impl Certificate {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let made = Command::new("openssl")
             .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"])
@@ -26,7 +26,7 @@ impl Certificate {
         Self(directory)
     }
 
-    pub(super) fn path(&self, name: &str) -> String {
+    pub(crate) fn path(&self, name: &str) -> String {
         self.0.path().join(name).to_str().unwrap().to_owned()
     }
 

@@ -11,20 +11,20 @@ use crate::harness::{Belljar, Run};
 use crate::tool_client::tool_server;
 use crate::wire::{Wire, text};
 
-pub(super) const MODERN: &str = "2026-07-28";
+pub(crate) const MODERN: &str = "2026-07-28";
 
 /// A data directory, and a server of tools that records its calls in a file.
-pub(super) struct Fixture {
+pub(crate) struct Fixture {
     folder: tempfile::TempDir,
     options: Vec<String>,
 }
 
 impl Fixture {
-    pub(super) fn new(options: &[&str]) -> Self {
+    pub(crate) fn new(options: &[&str]) -> Self {
         Self::with_toolset("interpreter", options)
     }
 
-    pub(super) fn with_toolset(toolset: &str, options: &[&str]) -> Self {
+    pub(crate) fn with_toolset(toolset: &str, options: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let calls = folder.path().join("calls.txt");
         let server = format!("{} '{}'", tool_server("t", "recording"), calls.display());
@@ -34,26 +34,26 @@ impl Fixture {
         Self { folder, options }
     }
 
-    pub(super) fn data(&self) -> PathBuf {
+    pub(crate) fn data(&self) -> PathBuf {
         self.folder.path().join("data")
     }
 
-    pub(super) fn options(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn options(&self) -> impl Iterator<Item = &str> {
         self.options.iter().map(String::as_str)
     }
 
     /// Starts a server for a client that can be asked.
-    pub(super) fn serve(&self) -> Wire {
+    pub(crate) fn serve(&self) -> Wire {
         Wire::start_with(self.options(), json!({ "elicitation": {} }))
     }
 
     /// Returns the calls that the server of tools has received.
-    pub(super) fn calls(&self) -> Vec<String> {
+    pub(crate) fn calls(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.folder.path().join("calls.txt")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
 
-    pub(super) fn belljar(&self, arguments: &[&str]) -> Run {
+    pub(crate) fn belljar(&self, arguments: &[&str]) -> Run {
         Belljar::new().arg("runs").args(arguments).args(["--data-dir", self.data().to_str().unwrap()]).run()
     }
 
@@ -63,7 +63,7 @@ impl Fixture {
     }
 
     /// Returns the only run that waits, from the command line.
-    pub(super) fn waiting_run(&self) -> Value {
+    pub(crate) fn waiting_run(&self) -> Value {
         let listed = self.belljar(&["list", "--json"]);
         let lines: Vec<&str> = listed.stdout.lines().collect();
         assert_eq!(lines.len(), 1, "{listed:?}");
@@ -72,23 +72,23 @@ impl Fixture {
 }
 
 /// Returns the structured content of a tool's result.
-pub(super) fn fields(result: &Value) -> Value {
+pub(crate) fn fields(result: &Value) -> Value {
     let content = result["structuredContent"].clone();
     assert!(content.is_object(), "{result:#}");
     content
 }
 
 /// Opens a session and returns its ID.
-pub(super) fn open(wire: &mut Wire) -> String {
+pub(crate) fn open(wire: &mut Wire) -> String {
     let answer = fields(&wire.tool("execute_code", json!({ "code": "pass" })));
     answer["session_info"]["session_id"].as_str().unwrap_or_else(|| panic!("no session: {answer:#}")).to_owned()
 }
 
-pub(super) fn run(wire: &mut Wire, id: &str, code: &str) -> Value {
+pub(crate) fn run(wire: &mut Wire, id: &str, code: &str) -> Value {
     fields(&wire.tool("execute_code", json!({ "code": code, "session_id": id })))
 }
 
-pub(super) fn wait_for(mut holds: impl FnMut() -> bool) {
+pub(crate) fn wait_for(mut holds: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !holds() {
         assert!(begin.elapsed() < Duration::from_secs(60), "it does not happen");
@@ -96,18 +96,18 @@ pub(super) fn wait_for(mut holds: impl FnMut() -> bool) {
     }
 }
 
-pub(super) fn kill(mut wire: Wire) {
+pub(crate) fn kill(mut wire: Wire) {
     wire.child.kill().unwrap();
     wire.child.wait().unwrap();
 }
 
-pub(super) fn send_cell(wire: &mut Wire, session: &str, code: &str) -> u64 {
+pub(crate) fn send_cell(wire: &mut Wire, session: &str, code: &str) -> u64 {
     let arguments = json!({ "code": code, "session_id": session });
     wire.send("tools/call", json!({ "name": "execute_code", "arguments": arguments }))
 }
 
 /// Waits for the server's question, and returns its request.
-pub(super) fn question(wire: &mut Wire) -> Value {
+pub(crate) fn question(wire: &mut Wire) -> Value {
     loop {
         let message = wire.next().unwrap();
         if message["method"] == "elicitation/create" {
@@ -117,18 +117,18 @@ pub(super) fn question(wire: &mut Wire) -> Value {
     }
 }
 
-pub(super) fn reply(wire: &mut Wire, question: &Value, line: &str) {
+pub(crate) fn reply(wire: &mut Wire, question: &Value, line: &str) {
     let result = json!({ "action": "accept", "content": { "value": line } });
     let message = json!({ "jsonrpc": "2.0", "id": question["id"], "result": result });
     wire.write(format!("{message}\n").as_bytes());
 }
 
-pub(super) fn runs(wire: &mut Wire) -> Vec<Value> {
+pub(crate) fn runs(wire: &mut Wire) -> Vec<Value> {
     fields(&wire.tool("list_runs", json!({})))["runs"].as_array().unwrap().clone()
 }
 
 /// Waits until the only run has ended, and returns its result.
-pub(super) fn result_of_only_run(wire: &mut Wire) -> Value {
+pub(crate) fn result_of_only_run(wire: &mut Wire) -> Value {
     let [run] = &runs(wire)[..] else { panic!("not one run") };
     fields(&wire.tool("resume_run", json!({ "run_id": run["run_id"] })))
 }
@@ -451,4 +451,18 @@ fn tools_of_runs_are_offered_with_a_data_directory_only() {
     assert!(!names(&[]).iter().any(|name| name == "list_runs"));
     let missing = Belljar::new().args(["runs", "list", "--data-dir", "/nowhere"]).run();
     assert!(missing.status != Some(0) && missing.stderr.contains("is not a directory"), "{missing:?}");
+}
+
+#[test]
+fn cancelled_cell_that_does_not_end_loses_no_variables() {
+    let fixture = Fixture::new(&[]);
+    let mut wire = fixture.serve();
+    let id = open(&mut wire);
+    run(&mut wire, &id, "x = 1\nopen('kept.txt', 'w').write('kept')");
+    let code = "import signal\nsignal.signal(2, signal.SIG_IGN)\nx = 2\nwhile True: pass";
+    let cell = send_cell(&mut wire, &id, code);
+    std::thread::sleep(Duration::from_millis(500));
+    wire.notify("notifications/cancelled", json!({ "requestId": cell }));
+    // The code ignores the interrupt, and is killed after a while. The session goes on from before it.
+    assert_eq!(run(&mut wire, &id, "x, open('kept.txt').read()")["result"], "(1, 'kept')");
 }

@@ -2,7 +2,7 @@
 
 mod answers;
 mod data_directory;
-mod durable;
+pub(crate) mod durable;
 mod durable_programs;
 mod figures;
 mod files;

@@ -199,7 +199,7 @@ fn forged_state_is_refused_without_harm() {
             let mut lie = whole.clone();
             lie.data[at] ^= 0x55;
             let result = belljar_python::on_guest_thread(|| {
-                backend.restore(&lie, None, None, &belljar_core::NoProgress).map(drop)
+                backend.restore(&lie, &|| None, None, &belljar_core::NoProgress).map(drop)
             })
             .unwrap();
             match result {
@@ -212,7 +212,7 @@ fn forged_state_is_refused_without_harm() {
         for length in [0, 10, 24, 100, whole.data.len() - 1] {
             let cut = KernelSnapshot { data: whole.data[..length].to_vec(), ..whole.clone() };
             let result = belljar_python::on_guest_thread(|| {
-                backend.restore(&cut, None, None, &belljar_core::NoProgress).map(drop)
+                backend.restore(&cut, &|| None, None, &belljar_core::NoProgress).map(drop)
             })
             .unwrap();
             assert!(matches!(result, Err(KernelError::IncompatibleSnapshot(_))), "{length} bytes");
@@ -329,4 +329,23 @@ fn ids_of_earlier_versions_that_begin_with_a_hyphen_are_operands() {
     assert_eq!((listed.status, listed.stdout.as_str()), (Some(0), ""), "{listed:?}");
     let unknown = data.belljar(&["rm", hyphen]);
     assert!(unknown.stderr.contains(&format!("session {hyphen} does not exist")), "{unknown:?}");
+}
+
+#[test]
+fn copied_directory_has_the_sessions() {
+    let (data, folder) = (DataDir::new(), tempfile::tempdir().unwrap());
+    let mut wire = data.serve();
+    let id = open(&mut wire);
+    run(&mut wire, &id, "x = [1]\nopen('f.txt', 'w').write('f')");
+    end(wire);
+    let copy = folder.path().join("copy");
+    let copied = std::process::Command::new("cp").arg("-a").arg(data.path()).arg(&copy).status().unwrap();
+    assert!(copied.success());
+    // The original is used further, which the copy must not notice.
+    let mut wire = data.serve();
+    assert_eq!(run(&mut wire, &id, "x.append(2)\nx")["result"], "[1, 2]");
+    end(wire);
+    let mut wire = serve(["--data-dir", copy.to_str().unwrap()]);
+    assert_eq!(run(&mut wire, &id, "x.append(3)\n(x, open('f.txt').read())")["result"], "([1, 3], 'f')");
+    end(wire);
 }

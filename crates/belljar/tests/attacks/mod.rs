@@ -1,0 +1,153 @@
+//! Attacks of code on the server: hundreds of programs in ten groups, run with both isolations and in native kernels.
+//!
+//! A group is a file of cells, each of which tries one thing. Its success is read from outside of the sandbox, not from
+//! what the program prints: a file's secret or a variable of the server in a result, a connection to a server of the
+//! machine, a change in a directory, the end of another process, an answer that is not what happened, or a server that
+//! does not go on. [`check_without_sandbox`] shows that these signs do appear: the same programs run in a plain Python.
+
+mod machine;
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::wire::{Wire, text};
+use machine::Machine;
+
+/// The groups: name, cells, and whether programs of this kind succeed in a plain Python, and do no harm there.
+const GROUPS: [(&str, &str, bool); 10] = [
+    ("files", include_str!("files.cells"), true),
+    ("processes", include_str!("processes.cells"), true),
+    ("network", include_str!("network.cells"), true),
+    ("environment", include_str!("environment.cells"), true),
+    ("memory", include_str!("memory.cells"), false),
+    ("resources", include_str!("resources.cells"), false),
+    ("host_calls", include_str!("host_calls.cells"), false),
+    ("traces", include_str!("traces.cells"), false),
+    ("results", include_str!("results.cells"), false),
+    ("imports", include_str!("imports.cells"), false),
+];
+/// The fields of a result as JSON.
+const FIELDS: [&str; 9] = [
+    "status",
+    "dependencies",
+    "output",
+    "return_value",
+    "error",
+    "error_type",
+    "calls",
+    "omitted_calls",
+    "connections",
+];
+/// The longest time that a program may take which the server limits to [`TIMEOUT`].
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// The time limit of a program, in seconds.
+const TIMEOUT: f64 = 1.0;
+
+/// An attack: its name, its code, and the code that looks for its traces.
+struct Attack {
+    name: String,
+    code: String,
+    search: Option<String>,
+}
+
+fn attacks(group: &str) -> Vec<Attack> {
+    let (_, cells, _) = GROUPS.iter().find(|(name, ..)| *name == group).unwrap();
+    let cells: Vec<&str> = cells.split("\n# %% ").skip(1).collect();
+    assert!(cells.len() >= 30, "{group}: {} attacks", cells.len());
+    let attack = |cell: &&str| {
+        let (name, code) = cell.split_once('\n').unwrap();
+        let (code, search) = match code.split_once("\n# --\n") {
+            Some((code, search)) => (code, Some(search.to_owned())),
+            None => (code, None),
+        };
+        Attack { name: format!("{group}: {name}"), code: code.to_owned(), search }
+    };
+    cells.iter().map(attack).collect()
+}
+
+/// A server that attacks run on.
+struct Attacked {
+    wire: Wire,
+    machine: Machine,
+}
+
+impl Attacked {
+    fn start(options: &[&str]) -> Self {
+        let machine = Machine::start();
+        let arguments = ["--return-mode", "json", "--timeout", "20", "--memory", "512MB"];
+        let mut command = crate::harness::Belljar::new().arg("stdio").args(arguments).args(options.iter().copied());
+        for (name, value) in machine.environment() {
+            command = command.env(name, value);
+        }
+        let mut wire = Wire::spawn(command.into_command());
+        wire.initialize();
+        Self { wire, machine }
+    }
+
+    /// Runs code, and returns the text of its result.
+    fn run(&mut self, name: &str, code: &str) -> String {
+        let begin = Instant::now();
+        let arguments = json!({ "python_code": self.machine.with_names(code), "timeout": TIMEOUT });
+        let answer = self.wire.ask("tools/call", json!({ "name": "run_python_code", "arguments": arguments }));
+        assert!(begin.elapsed() < LONGEST_WAIT, "{name}: it took {:?}", begin.elapsed());
+        assert!(answer["result"]["content"].is_array(), "{name}: {answer:#}");
+        if let Some(harm) = self.machine.harm(&answer.to_string()) {
+            panic!("{name}: {harm}: {answer:#}");
+        }
+        text(&answer["result"])
+    }
+
+    /// Runs all attacks of a group.
+    fn run_group(&mut self, group: &str) {
+        for Attack { name, code, search } in attacks(group) {
+            let shown = self.run(&name, &code);
+            let result: Value = serde_json::from_str(&shown).unwrap_or_else(|error| panic!("{name}: {error}: {shown}"));
+            let fields = result.as_object().unwrap();
+            let unknown: Vec<&String> = fields.keys().filter(|field| !FIELDS.contains(&field.as_str())).collect();
+            assert!(unknown.is_empty(), "{name}: {unknown:?}");
+            if name.ends_with("(error)") {
+                assert_ne!(result["status"], "success", "{name}: {result:#}");
+            }
+            if let Some(search) = search {
+                let found = self.run(&name, &search);
+                assert!(!found.contains("LEFT"), "{name}: {found}");
+            }
+            let next = self.run(&name, "6 * 7");
+            assert!(next.contains("42"), "after {name}: {next}");
+        }
+        if let Some(harm) = self.machine.harm("") {
+            panic!("{group}: {harm}");
+        }
+    }
+}
+
+/// Runs the attacks of a group on a server with these options.
+pub(crate) fn run_group(group: &str, options: &[&str]) {
+    Attacked::start(options).run_group(group);
+}
+
+/// Checks that what attacks are after would be seen: runs those of a group in a plain Python.
+pub(crate) fn check_without_sandbox() {
+    for (group, _, has_control) in GROUPS {
+        if !has_control {
+            continue;
+        }
+        let attacks = attacks(group);
+        let mut failed = Vec::new();
+        for Attack { name, code, .. } in &attacks {
+            // Each has a machine of its own: some remove what others need.
+            let mut machine = Machine::start();
+            let output = machine.run_in_plain_python(code);
+            if machine.harm(&output).is_none() {
+                failed.push(name.clone());
+            }
+        }
+        assert!(
+            failed.len() * 2 < attacks.len(),
+            "{} of {} {group} show nothing: {failed:#?}",
+            failed.len(),
+            attacks.len()
+        );
+    }
+}

@@ -1,0 +1,149 @@
+//! The same records by HTTP, by the code-execution protocol and by Monty's: owners, sessions, files and refusals.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use super::{Log, end, serve, wait_for_record};
+use crate::code_execution::Backend;
+use crate::harness::Belljar;
+use crate::serve::http::Listening;
+
+#[test]
+fn life_of_a_session_and_its_files_are_recorded() {
+    let log = Log::new();
+    let mut wire = serve(&log, &["--toolset", "interpreter", "--max-sessions", "2"]);
+    let code = "open('a.txt', 'w').write('hello')";
+    let created = wire.tool("execute_code", json!({ "code": code }));
+    let session = created["structuredContent"]["session_info"]["session_id"].as_str().unwrap().to_owned();
+    let only = json!({ "session_id": session });
+    wire.tool("upload_file", json!({ "session_id": session, "name": "b.txt", "content": "abc" }));
+    wire.ask("resources/read", json!({ "uri": format!("kernel://{session}/a.txt") }));
+    wire.ask("resources/read", json!({ "uri": format!("kernel://{session}/none.txt") }));
+    let forked = wire.tool("fork_session", only.clone());
+    let forked = forked["structuredContent"]["session_id"].as_str().unwrap().to_owned();
+    wire.tool("execute_code", json!({ "code": "1" }));
+    wire.tool("interrupt_session", only.clone());
+    wire.tool("restart_session", only.clone());
+    wire.tool("clear_session", only);
+    end(wire);
+    log.assert_intact();
+    let digest = belljar_audit::digest(&session);
+    for event in ["session.create", "session.fork", "session.interrupt", "session.restart", "session.end"] {
+        assert_eq!(log.one(event)["session"], digest, "{event}");
+    }
+    assert_eq!(log.one("session.fork")["target"], belljar_audit::digest(&forked));
+    assert_eq!(log.one("session.end")["outcome"], "cleared");
+    let written = log.one("file.write");
+    assert_eq!((&written["name"], &written["bytes"]), (&json!("b.txt"), &json!(3)));
+    let read = log.of("file.read");
+    assert_eq!(
+        (&read[0]["name"], &read[0]["bytes"], &read[0]["outcome"]),
+        (&json!("a.txt"), &json!(5), &json!("success"))
+    );
+    assert_eq!(read[1]["outcome"], "failed");
+    let refusal = log.one("refusal");
+    assert_eq!((&refusal["name"], &refusal["target"]), (&json!("sessions-full"), &json!("execute_code")));
+    assert!(!log.text().contains(&session) && !log.text().contains(&forked), "{}", log.text());
+}
+
+#[test]
+fn sleep_and_wake_of_a_session_are_recorded() {
+    let log = Log::new();
+    let data = tempfile::tempdir().unwrap();
+    let options = ["--toolset", "interpreter", "--data-dir", data.path().to_str().unwrap()];
+    let mut wire = serve(&log, &options);
+    let created = wire.tool("execute_code", json!({ "code": "x = 5" }));
+    let session = created["structuredContent"]["session_info"]["session_id"].as_str().unwrap().to_owned();
+    end(wire);
+    let mut wire = serve(&log, &options);
+    let answer = wire.tool("execute_code", json!({ "session_id": session, "code": "x" }));
+    assert_eq!(answer["structuredContent"]["result"], "5", "{answer}");
+    end(wire);
+    log.assert_intact();
+    let digest = belljar_audit::digest(&session);
+    assert_eq!(log.of("session.sleep")[0]["session"], digest);
+    assert_eq!(log.one("session.wake")["session"], digest);
+}
+
+#[test]
+fn owners_and_refused_requests_are_recorded_over_http() {
+    let log = Log::new();
+    let directory = tempfile::tempdir().unwrap();
+    let tokens = directory.path().join("tokens");
+    std::fs::write(&tokens, "one-token\nanother-token\n").unwrap();
+    let audit = log.options();
+    let options = [&audit[0], &audit[1], "--toolset", "all", "--auth-token-file", tokens.to_str().unwrap()];
+    let server = Listening::start("streamable-http-stateless", options);
+    let run = |token: &str| {
+        let params = json!({ "name": "run_python_code", "arguments": { "python_code": "1" } });
+        let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+        server.post(&[("Authorization", &format!("Bearer {token}"))], &message).0
+    };
+    assert_eq!((run("one-token"), run("another-token"), run("guessed")), (200, 200, 401));
+    assert_eq!(server.send("GET", "/mcp", &[("Host", "evil.example")], "").0, 403);
+    wait_for_record(&log.path(), "auth.refusal");
+    server.end();
+    log.assert_intact();
+    let text = log.text();
+    assert!(!text.contains("one-token") && !text.contains("another-token") && !text.contains("guessed"), "{text}");
+    let owners: Vec<Value> = log.of("run.end").iter().map(|end| end["owner"].clone()).collect();
+    assert_eq!(owners[0], format!("token:{}", &belljar_audit::sha256("one-token")[..16]));
+    assert_ne!(owners[0], owners[1]);
+    let refusals: Vec<Value> = log.of("auth.refusal").iter().map(|refusal| refusal["name"].clone()).collect();
+    assert_eq!(refusals, ["token", "host"]);
+}
+
+#[test]
+fn clients_without_a_token_cannot_fill_the_log() {
+    let log = Log::new();
+    let directory = tempfile::tempdir().unwrap();
+    let tokens = directory.path().join("tokens");
+    std::fs::write(&tokens, "one-token\n").unwrap();
+    let audit = log.options();
+    let options = [&audit[0], &audit[1], "--auth-token-file", tokens.to_str().unwrap()];
+    let server = Listening::start("streamable-http-stateless", options);
+    let refused = || assert_eq!(server.send("GET", "/metrics", &[], "").0, 401);
+    (0..200).for_each(|_| refused());
+    // Those without a record are counted by the next.
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    refused();
+    server.end();
+    log.assert_intact();
+    let records = log.of("auth.refusal");
+    let counted: u64 = records.iter().filter_map(|record| record["count"].as_u64()).sum();
+    assert_eq!(records.len() as u64 + counted, 201);
+}
+
+#[test]
+fn code_execution_protocol_is_recorded() {
+    let log = Log::new();
+    let audit = log.options();
+    let backend = Backend::start([audit[0].as_str(), audit[1].as_str()]);
+    let session = backend.post("/sessions", &json!({})).with_status(201)["session_id"].as_str().unwrap().to_owned();
+    let call = json!({ "tool": "code_execution", "input": { "code": "print(6 * 7)" } });
+    backend.post(&format!("/sessions/{session}/exec"), &call).with_status(200);
+    backend.terminate();
+    log.assert_intact();
+    let cell = log.one("cell.end");
+    assert_eq!((&cell["protocol"], &cell["outcome"]), (&json!("code-execution"), &json!("success")));
+    assert_eq!(cell["session"], belljar_audit::digest(&session));
+}
+
+#[test]
+fn log_on_standard_output_is_a_chain() {
+    let options = ["streamable-http-stateless", "--port", "0", "--audit", "-"];
+    let mut command = Belljar::new().args(options).into_command();
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut errors = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(errors.next().unwrap().unwrap().starts_with("listening on "));
+    std::thread::spawn(move || errors.for_each(drop));
+    let output = child.stdout.take().unwrap();
+    let status = std::process::Command::new("kill").arg(child.id().to_string()).status().unwrap();
+    assert!(status.success());
+    let log = Log::new();
+    std::fs::write(log.path(), std::io::read_to_string(output).unwrap()).unwrap();
+    child.wait().unwrap();
+    log.assert_intact();
+}

@@ -1,0 +1,217 @@
+//! OpenTelemetry: a receiver of OTLP gets the spans, log records and metrics of servers.
+
+use std::process::Stdio;
+
+use opentelemetry_proto::tonic::metrics::v1::metric;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use serde_json::json;
+
+use super::{Log, end};
+use crate::harness::Belljar;
+use crate::network_servers::site;
+use crate::otlp_receiver::{Receiver, attribute};
+use crate::serve::http::Listening;
+use crate::tool_client::tool_server;
+use crate::wire::Wire;
+
+/// The caller's place in its trace.
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+const PARENT: &str = "b7ad6b7169203331";
+
+/// Returns a command line whose telemetry goes to the receiver.
+fn exporting(belljar: Belljar, receiver: &Receiver) -> Belljar {
+    belljar
+        .env("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url)
+        .env("OTEL_EXPORTER_OTLP_HEADERS", "x-team=a%20b")
+        .env("OTEL_METRIC_EXPORT_INTERVAL", "100")
+        .env("OTEL_BSP_SCHEDULE_DELAY", "100")
+        .env("OTEL_BLRP_SCHEDULE_DELAY", "100")
+        .env("NO_PROXY", "127.0.0.1")
+}
+
+fn serve(belljar: Belljar) -> Wire {
+    let mut command = belljar.into_command();
+    command.stderr(Stdio::inherit());
+    let mut wire = Wire::spawn(command);
+    wire.initialize();
+    wire
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn named<'a>(spans: &'a [Span], name: &str) -> &'a Span {
+    spans.iter().find(|span| span.name == name).unwrap_or_else(|| panic!("no {name}: {spans:#?}"))
+}
+
+fn has(spans: &[Span], names: &[&str]) -> bool {
+    names.iter().all(|name| spans.iter().any(|span| span.name == *name))
+}
+
+#[test]
+fn spans_of_a_call_continue_the_trace_of_its_caller() {
+    let receiver = Receiver::start();
+    let log = Log::new();
+    let belljar = Belljar::new().args(["stdio", "--toolset", "all", &tool_server("t", "plain")]).args(log.options());
+    let mut wire = serve(exporting(belljar, &receiver));
+    let code = "from tools import t\nprint(await t.add(a=1))";
+    for (tool, arguments) in
+        [("run_python_code", json!({ "python_code": code })), ("execute_code", json!({ "code": code }))]
+    {
+        let meta = json!({ "traceparent": format!("00-{TRACE}-{PARENT}-01") });
+        let params = json!({ "name": tool, "arguments": arguments, "_meta": meta });
+        let answer = wire.ask("tools/call", params);
+        assert_ne!(answer["result"]["isError"], true, "{answer}");
+    }
+    wire.run("1 / 0");
+    end(wire);
+    let names =
+        ["tools/call run_python_code", "tools/call execute_code", "queue", "restore", "run", "execute_tool t.add"];
+    let spans =
+        receiver.spans(|spans| has(spans, &names) && spans.iter().filter(|span| span.name == "run").count() == 3);
+    for name in ["tools/call run_python_code", "tools/call execute_code"] {
+        let call = named(&spans, name);
+        assert_eq!((hex(&call.trace_id).as_str(), hex(&call.parent_span_id).as_str()), (TRACE, PARENT), "{name}");
+        assert_eq!(call.kind, SpanKind::Server as i32);
+        for (key, value) in [
+            ("mcp.method.name", "tools/call"),
+            ("gen_ai.operation.name", "execute_tool"),
+            ("gen_ai.tool.name", name.split(' ').nth(1).unwrap()),
+            ("network.transport", "pipe"),
+            ("belljar.status", "success"),
+        ] {
+            assert_eq!(attribute(&call.attributes, key).as_deref(), Some(value), "{key} of {name}");
+        }
+        let within: Vec<&str> =
+            spans.iter().filter(|span| span.parent_span_id == call.span_id).map(|span| span.name.as_str()).collect();
+        for stage in ["queue", "restore", "run", "execute_tool t.add"] {
+            assert!(within.contains(&stage), "{name} has {within:?}");
+        }
+    }
+    let tool = named(&spans, "execute_tool t.add");
+    assert_eq!(attribute(&tool.attributes, "belljar.mcp.server").as_deref(), Some("t"));
+    let failed = spans.iter().find(|span| span.parent_span_id.is_empty()).unwrap();
+    assert_eq!(failed.name, "tools/call run_python_code");
+    assert_eq!(attribute(&failed.attributes, "error.type").as_deref(), Some("tool_error"));
+    // The audit log names the trace.
+    assert_eq!(log.of("run.end")[0]["trace_id"], TRACE);
+    assert!(
+        receiver.headers().iter().all(|head| head.to_lowercase().contains("x-team: a b")),
+        "{:?}",
+        receiver.headers()
+    );
+    let resources = receiver.resources();
+    assert!(resources.contains(&("service.name".into(), "belljar".into())), "{resources:?}");
+}
+
+#[test]
+fn traces_continue_over_http_and_connections_are_spans() {
+    let receiver = Receiver::start();
+    let options = ["--port", "0"];
+    let belljar = site().belljar("streamable-http-stateless").args(options);
+    let server = Listening::spawn(exporting(belljar, &receiver).env("OTEL_SERVICE_NAME", "sandbox"));
+    let code = "import urllib.request\n\
+                print(urllib.request.urlopen('https://www.example.com:PORT_https/hello?key=hunter2').status)";
+    let params = json!({ "name": "run_python_code", "arguments": { "python_code": site().filled(code) } });
+    let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+    let traceparent = format!("00-{TRACE}-{PARENT}-01");
+    let (status, text) = server.post(&[("traceparent", &traceparent)], &message);
+    assert!(status == 200 && text.contains("200"), "{text}");
+    server.end();
+    let spans = receiver.spans(|spans| has(spans, &["GET", "tools/call run_python_code"]));
+    let call = named(&spans, "tools/call run_python_code");
+    assert_eq!((hex(&call.trace_id).as_str(), hex(&call.parent_span_id).as_str()), (TRACE, PARENT));
+    let request = named(&spans, "GET");
+    assert_eq!((&request.parent_span_id, request.kind), (&call.span_id, SpanKind::Client as i32));
+    assert_eq!(attribute(&request.attributes, "server.address").as_deref(), Some("www.example.com"));
+    assert_eq!(attribute(&request.attributes, "url.path").as_deref(), Some("/hello"));
+    assert!(!format!("{spans:?}").contains("hunter2"));
+    assert!(receiver.resources().contains(&("service.name".into(), "sandbox".into())), "{:?}", receiver.resources());
+}
+
+#[test]
+fn metrics_are_those_of_the_page() {
+    let receiver = Receiver::start();
+    let belljar = Belljar::new().args(["streamable-http-stateless", "--port", "0", "--toolset", "all"]);
+    let server = Listening::spawn(exporting(belljar, &receiver));
+    server.tool("run_python_code", &json!({ "python_code": "1" }));
+    let (_, page) = server.send("GET", "/metrics", &[], "");
+    server.end();
+    let metrics = receiver.metrics();
+    let names: Vec<&str> = metrics.iter().map(|metric| metric.name.as_str()).collect();
+    let families: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    assert!(families.len() > 15, "{page}");
+    for family in families {
+        let name = family.strip_suffix("_seconds").or(family.strip_suffix("_bytes")).unwrap_or(family);
+        let name = name.replacen('_', ".", 1);
+        assert!(names.contains(&name.as_str()), "{family} is not among {names:?}");
+    }
+    let metric = |name: &str| metrics.iter().find(|metric| metric.name == name).unwrap();
+    let Some(metric::Data::Sum(calls)) = &metric("belljar.calls").data else { panic!("not a sum") };
+    assert!(calls.is_monotonic && calls.data_points.len() == 1, "{calls:?}");
+    assert_eq!(attribute(&calls.data_points[0].attributes, "status").as_deref(), Some("success"));
+    let Some(metric::Data::Histogram(durations)) = &metric("mcp.server.operation.duration").data else {
+        panic!("not a histogram")
+    };
+    let point = &durations.data_points[0];
+    assert_eq!((point.count, point.bucket_counts.iter().sum::<u64>()), (1, 1));
+    assert_eq!(point.bucket_counts.len(), point.explicit_bounds.len() + 1);
+    assert_eq!(attribute(&point.attributes, "gen_ai.tool.name").as_deref(), Some("run_python_code"));
+}
+
+#[test]
+fn audit_log_is_exported_with_its_hashes() {
+    let receiver = Receiver::start();
+    let log = Log::new();
+    let belljar = Belljar::new().args(["stdio", "--audit", "otlp"]).args(log.options());
+    let mut wire = serve(exporting(belljar, &receiver));
+    wire.run("1");
+    end(wire);
+    let is_last = |logs: &[opentelemetry_proto::tonic::logs::v1::LogRecord]| {
+        logs.iter().any(|record| record.event_name == "server.stop")
+    };
+    let logs = receiver.logs(is_last);
+    let body = |record: &opentelemetry_proto::tonic::logs::v1::LogRecord| {
+        let value = record.body.clone().unwrap().value.unwrap();
+        let opentelemetry_proto::tonic::common::v1::any_value::Value::StringValue(text) = value else { panic!() };
+        text
+    };
+    let lines: Vec<String> = logs.iter().filter(|record| !record.event_name.is_empty()).map(body).collect();
+    let exported: Vec<String> = lines.into_iter().filter(|line| line.starts_with("{\"seq\":")).collect();
+    assert_eq!(exported, log.text().lines().collect::<Vec<_>>());
+}
+
+#[test]
+fn nothing_is_exported_without_variables_and_grpc_is_refused() {
+    let receiver = Receiver::start();
+    let disabled = exporting(Belljar::new().arg("stdio"), &receiver).env("OTEL_SDK_DISABLED", "true");
+    let mut wire = serve(disabled);
+    wire.run("1");
+    end(wire);
+    assert!(receiver.is_empty());
+    let run = exporting(Belljar::new().arg("stdio"), &receiver).env("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc").run();
+    assert_ne!(run.status, Some(0));
+    assert!(run.stderr.contains("OTEL_EXPORTER_OTLP_PROTOCOL=grpc is not supported"), "{run:?}");
+}
+
+#[test]
+fn log_can_be_json() {
+    let client = json!({ "name": "tests", "version": "1" });
+    let params = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client });
+    let hello = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params });
+    let call = json!({ "name": "run_python_code", "arguments": { "python_code": "1" } });
+    let call = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call });
+    let ready = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+    let input = format!("{hello}\n{ready}\n{call}\n");
+    let belljar = Belljar::new().args(["stdio", "--log-format", "json"]).env("BELLJAR_LOG", "trace");
+    let run = belljar.input(input).run();
+    assert!(run.stdout.contains("<return_value>"), "{run:?}");
+    let lines: Vec<&str> = run.stderr.lines().filter(|line| !line.is_empty()).collect();
+    assert!(!lines.is_empty());
+    for line in lines {
+        let event: serde_json::Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        assert!(event["level"].is_string() && event["timestamp"].is_string(), "{line}");
+    }
+}

@@ -1,0 +1,126 @@
+//! Replicas that are killed or stopped, and what is refused.
+
+use std::process::Command;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::{Shared, open, value};
+use crate::serve::http::Listening;
+
+/// Sends a signal to a replica.
+fn signal(replica: &Listening, name: &str) {
+    let status = Command::new("kill").args([&format!("-{name}"), &replica.child.id().to_string()]).status().unwrap();
+    assert!(status.success());
+}
+
+#[test]
+fn session_of_a_killed_replica_continues_in_another() {
+    let shared = Shared::new();
+    let [mut one, two] = [shared.replica(), shared.replica()];
+    let session = open(&one, "x = [1]");
+    assert_eq!(value(&two, &session, "x.append(2)\nx"), "[1, 2]");
+    one.child.kill().unwrap();
+    one.child.wait().unwrap();
+    // The call waits until the lease has run out. Nothing that was answered is lost, and nothing is done twice.
+    assert_eq!(value(&two, &session, "x.append(3)\nx"), "[1, 2, 3]");
+}
+
+#[test]
+fn stopped_replica_ends_when_it_goes_on() {
+    let shared = Shared::new();
+    let [mut one, two] = [shared.replica(), shared.replica()];
+    let session = open(&one, "x = 1");
+    signal(&one, "STOP");
+    let begin = Instant::now();
+    // The first answer may be that the replica did not answer.
+    loop {
+        let (status, _) = two.post(&[], &call(&session, "x"));
+        if status == 200 {
+            break;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "{status}");
+    }
+    assert_eq!(value(&two, &session, "x += 1\nx"), "2");
+    signal(&one, "CONT");
+    let status = one.child.wait().unwrap();
+    assert_eq!(status.code(), Some(2));
+    assert_eq!(value(&two, &session, "x += 1\nx"), "3");
+}
+
+fn call(session: &str, code: &str) -> serde_json::Value {
+    let arguments = json!({ "code": code, "session_id": session });
+    json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": { "name": "execute_code", "arguments": arguments } })
+}
+
+#[test]
+fn cell_is_answered_once_it_is_stored() {
+    let shared = Shared::new();
+    let [mut one, two] = [shared.replica(), shared.replica()];
+    let session = open(&one, "x = 1");
+    let unavailable = |thousandths| shared.server.faults.unavailable.store(thousandths, Ordering::Relaxed);
+    unavailable(1000);
+    let refused = shared.server.faults.requests.load(Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // The commit is tried again while the lease runs.
+            while shared.server.faults.requests.load(Ordering::Relaxed) < refused + 3 {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            unavailable(0);
+        });
+        assert_eq!(value(&one, &session, "x = 2\nx"), "2");
+    });
+    one.child.kill().unwrap();
+    one.child.wait().unwrap();
+    assert_eq!(value(&two, &session, "x"), "2");
+}
+
+#[test]
+fn replica_without_its_store_ends_and_loses_nothing() {
+    let shared = Shared::new();
+    let mut one = shared.replica();
+    let session = open(&one, "x = 1");
+    shared.server.faults.unavailable.store(1000, Ordering::Relaxed);
+    let (status, text) = one.post(&[], &call(&session, "x = 2\nx"));
+    assert!(status != 200 || text.contains("was not stored"), "{text}");
+    assert_eq!(one.child.wait().unwrap().code(), Some(2));
+    shared.server.faults.unavailable.store(0, Ordering::Relaxed);
+    let two = shared.replica();
+    assert_eq!(value(&two, &session, "x"), "1");
+}
+
+#[test]
+fn forged_requests_of_replicas_are_refused() {
+    let shared = Shared::new();
+    let directory = tempfile::tempdir().unwrap();
+    let tokens = directory.path().join("tokens");
+    std::fs::write(&tokens, "secret\n").unwrap();
+    let arguments = ["--toolset", "interpreter", "--auth-token-file", tokens.to_str().unwrap()];
+    let one = shared.replica_with("streamable-http-stateless", &arguments);
+    let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis().to_string();
+    for signature in ["", "1", "1 2", &format!("{time} AAAA"), &format!("{time} {}", "A".repeat(43))] {
+        let headers = [("Belljar-Signature", signature), ("Belljar-Principal", "c29tZW9uZQ")];
+        assert_eq!(one.post(&headers, &call("", "1")).0, 403, "{signature}");
+        let (status, _) = one.send("POST", "/cluster/hand-over/AAAAAAAAAAAAAAAA", &headers, "");
+        assert_eq!(status, 403, "{signature}");
+    }
+    let authorized = [("Authorization", "Bearer secret"), ("Belljar-Principal", "c29tZW9uZQ")];
+    assert_eq!(one.send("POST", "/cluster/hand-over/AAAAAAAAAAAAAAAA", &authorized, "").0, 404);
+    // The principal is that of the token, whatever a client claims.
+    let (status, text) = one.post(&authorized, &call("", "1"));
+    assert_eq!(status, 200, "{text}");
+}
+
+#[test]
+fn store_that_cannot_be_reached_is_named_at_the_start() {
+    let shared = Shared::new();
+    shared.server.faults.unavailable.store(1000, Ordering::Relaxed);
+    let run = shared.belljar("streamable-http-stateless", &["--toolset", "interpreter"]).run();
+    assert_eq!(run.status, Some(2), "{run:?}");
+    assert!(run.stderr.contains("--store") && run.stderr.contains("reachable"), "{run:?}");
+    let run = shared.belljar("streamable-http-stateless", &[]).run();
+    assert!(run.stderr.contains("--toolset interpreter"), "{run:?}");
+}

@@ -1,0 +1,103 @@
+//! Sessions that are used through any replica, and that move between them.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{Client, Shared, awake, cell, open, value};
+
+#[test]
+fn session_is_used_through_any_replica() {
+    let shared = Shared::new();
+    let [one, two, three] = [shared.replica(), shared.replica(), shared.replica()];
+    let session = open(&one, "x = 1\nopen('notes.txt', 'w').write('first')");
+    assert_eq!(value(&two, &session, "x += 1\nx"), "2");
+    assert_eq!(value(&three, &session, "x += 1\nx"), "3");
+    // The requests were passed on: there is one interpreter.
+    assert_eq!((awake(&one), awake(&two), awake(&three)), (1, 0, 0));
+    let files = two.tool("list_session_files", &json!({ "session_id": session }));
+    assert!(files.to_string().contains("notes.txt"), "{files:#}");
+    let read = three.ask("resources/read", &json!({ "uri": format!("kernel://{session}/notes.txt") }));
+    assert_eq!(read["contents"][0]["text"], "first", "{read:#}");
+    three.tool("clear_session", &json!({ "session_id": session }));
+    for replica in [&one, &two, &three] {
+        let result = cell(replica, Some(&session), "x");
+        assert!(result.to_string().contains("SessionExpiredError"), "{result:#}");
+    }
+}
+
+#[test]
+fn session_that_sleeps_wakes_in_any_replica() {
+    let shared = Shared::new();
+    let [one, two] = [(); 2].map(|()| {
+        shared.replica_with("streamable-http-stateless", &["--toolset", "interpreter", "--sleep-after", "1"])
+    });
+    let session = open(&one, "import random\nrandom.seed(1)\nx = [random.random()]");
+    for number in 0..4 {
+        let replica = if number % 2 == 0 { &two } else { &one };
+        let begin = std::time::Instant::now();
+        while awake(&one) + awake(&two) > 0 {
+            assert!(begin.elapsed().as_secs() < 60, "the session does not sleep");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        value(replica, &session, "x.append(random.random())\nlen(x)");
+        assert_eq!(awake(replica), 1);
+    }
+    let native = "import random; random.seed(1); print([random.random() for _ in range(5)])";
+    let native = std::process::Command::new("python3").args(["-c", native]).output().unwrap();
+    assert_eq!(
+        value(&one, &session, "print(x)\nstr(x)").trim_matches('\''),
+        String::from_utf8(native.stdout).unwrap().trim()
+    );
+}
+
+#[test]
+fn ended_replica_gives_its_sessions_up() {
+    let shared = Shared::new();
+    let [mut one, two] = [shared.replica(), shared.replica()];
+    let sessions: Vec<String> = (0..5).map(|number| open(&one, &format!("x = {number}"))).collect();
+    one.terminate();
+    assert!(one.child.wait().unwrap().success());
+    for (number, session) in sessions.iter().enumerate() {
+        assert_eq!(value(&two, session, "x"), number.to_string());
+    }
+}
+
+#[test]
+fn mcp_sessions_are_found_by_their_ids() {
+    let shared = Shared::new();
+    let [one, two] = [(); 2].map(|()| shared.replica_with("streamable-http", &["--toolset", "interpreter"]));
+    let client = Client::new(&one);
+    let opened = client.cell(&two, None, "x = 20");
+    let session = opened["session_info"]["session_id"].as_str();
+    let session = session.unwrap_or_else(|| panic!("{opened:#}")).to_owned();
+    assert_eq!((awake(&one), awake(&two)), (1, 0), "the MCP session is in the first replica");
+    // Another MCP session, which the second replica has, uses the same kernel session: it moves there.
+    let moved = Client::new(&two).cell(&one, Some(&session), "x + 1");
+    assert_eq!(moved["result"], "21", "{moved:#}");
+    assert_eq!((awake(&one), awake(&two)), (0, 1));
+    let unknown = json!({ "jsonrpc": "2.0", "id": 2, "method": "ping" });
+    assert_eq!(two.post(&[("Mcp-Session-Id", "unknown")], &unknown).0, 404);
+}
+
+#[test]
+fn calls_arrive_while_sessions_fall_asleep() {
+    let shared = Shared::new();
+    let options = ["--toolset", "interpreter", "--sleep-after", "0.1"];
+    let [one, two] = [(); 2].map(|()| shared.replica_with("streamable-http-stateless", &options));
+    std::thread::scope(|scope| {
+        for client in 0..12 {
+            let (one, two) = (&one, &two);
+            scope.spawn(move || {
+                let session = open(one, "x = 0");
+                for count in 1..=30 {
+                    // Around the time at which the session is put to sleep.
+                    std::thread::sleep(Duration::from_millis(85 + (count * 7 + client * 3) % 60));
+                    // Now and then, another replica takes the session.
+                    let replica = if count % 10 < 8 { one } else { two };
+                    assert_eq!(value(replica, &session, "x += 1\nx"), count.to_string());
+                }
+            });
+        }
+    });
+}

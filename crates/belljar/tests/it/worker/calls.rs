@@ -1,0 +1,116 @@
+//! Calls of tools, and values of callers, by code in worker processes.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::start;
+use crate::tool_client::tool_server;
+use crate::wire::{Wire, text};
+
+const REPORT: &str = "io.github.belljar/report";
+/// Programs that call tools, each with another kind of call.
+const PROGRAMS: [&str; 13] = [
+    "from tools import t\nawait t.add(a=40, b=2)",
+    "from tools import t\nt.add(a=40, b=2).result()",
+    "from tools import t\nimport asyncio\nsum(await asyncio.gather(*(t.add(a=n) for n in range(50))))",
+    "from tools import t\n[await t.add(a=n) for n in range(20)]",
+    "from tools import t\nimport asyncio\nawait asyncio.gather(*(t.meet(count=5) for _ in range(5)))",
+    "from tools import t\nimport asyncio\nawait asyncio.wait_for(t.hang(), 0.2)",
+    "from tools import t\nlen(await t.large(size=1_000_000)), len(await t.echo(value='x' * 1_000_000))",
+    "from tools import t\nfile = (await t.picture())[1]\nfile, bytes(file)",
+    "from tools import t\nt.picture().result()[1].mime_type",
+    "from tools import t\nawait t.missing()",
+    "from tools import t\nawait t.add(a='one')",
+    "from tools import t\nawait t.fail(message='broken')",
+    "import tools\nsorted(dir(tools.t)), tools.search('add')",
+];
+
+/// Starts a server with tools whose code runs in worker processes, or in threads.
+fn start_with_tools(isolation: &str) -> Wire {
+    let server = tool_server("t", "plain");
+    Wire::start(["--no-install", "--approve", "none", "--tool-timeout", "2", &server, "--isolation", isolation])
+}
+
+/// Returns the text of a result without what differs between two calls: the times in the log of calls.
+fn without_times(answer: &Value) -> String {
+    let is_digit = |letter: char| letter.is_ascii_digit();
+    let text = text(answer);
+    let words = text.split_inclusive([' ', '\n']);
+    words.filter(|word| !(word.contains("ms") && word.starts_with(is_digit))).collect()
+}
+
+#[test]
+fn calls_of_tools_are_the_same_with_and_without_processes() {
+    let (mut process, mut thread) = (start_with_tools("process"), start_with_tools("thread"));
+    for code in PROGRAMS {
+        let call = |wire: &mut Wire| without_times(&wire.call(json!({ "python_code": code })));
+        assert_eq!(call(&mut process), call(&mut thread), "{code}");
+    }
+    let sum = process.run(PROGRAMS[2]);
+    assert!(sum.contains("1275"), "{sum}");
+}
+
+#[test]
+fn time_of_a_tool_is_not_that_of_the_code() {
+    let mut wire = start_with_tools("process");
+    // Awaited, and held.
+    for call in ["await t.hang()", "t.hang().result()"] {
+        let begin = Instant::now();
+        let code = format!(
+            "from tools import t\ntry:\n    {call}\nexcept Exception as error:\n    print(type(error).__name__)\n'after'"
+        );
+        let answer = text(&wire.call(json!({ "python_code": code, "timeout": 1 })));
+        assert!(answer.contains("ToolTimeout") && answer.contains("after"), "{call}: {answer}");
+        assert!(begin.elapsed() >= Duration::from_secs(2), "{call}");
+    }
+}
+
+#[test]
+fn code_that_waits_for_a_tool_is_cancelled_with_its_call() {
+    let mut wire = start_with_tools("process");
+    for call in ["await t.hang()", "t.hang().result()"] {
+        let id = wire.send_call(json!({ "python_code": format!("from tools import t\nprint('begun')\n{call}") }));
+        std::thread::sleep(Duration::from_millis(800));
+        wire.notify("notifications/cancelled", json!({ "requestId": id, "reason": "test" }));
+        let begin = Instant::now();
+        assert!(wire.run("from tools import t\nawait t.add(a=1)").contains('2'));
+        assert!(begin.elapsed() < Duration::from_secs(20), "{call}: {:?}", begin.elapsed());
+    }
+}
+
+/// Runs code for a caller that wants a report, with variables and their buffers. Returns the report's value.
+fn reported(wire: &mut Wire, code: &str, variables: Option<(String, Value)>) -> Value {
+    let mut request = json!({});
+    if let Some((variables, buffers)) = variables {
+        request = json!({ "variables": variables, "buffers": buffers });
+    }
+    let call = json!({ "name": "run_python_code", "arguments": { "python_code": code }, "_meta": { REPORT: request } });
+    let answer = wire.ask("tools/call", call);
+    let value = answer["result"]["_meta"][REPORT]["value"].clone();
+    assert!(value["json"].is_string(), "{code}: {answer:#}");
+    value
+}
+
+#[test]
+fn values_cross_with_their_buffers() {
+    let (mut process, mut thread) = (start(&[]), Wire::start(["--no-install"]));
+    for code in [
+        "bytes(range(256)) * 5000",
+        "{'a': b'one' * 1000, 'b': [bytearray(3000), {1, 2}, 2j]}",
+        "import datetime\n(datetime.date(2026, 1, 2), 1 << 200, float('nan'))",
+        "[bytes([n]) * 2000 for n in range(100)]",
+        "b''",
+    ] {
+        let value = reported(&mut process, code, None);
+        assert_eq!(value, reported(&mut thread, code, None), "{code}");
+        // The value is a variable of the next program.
+        let variables = format!("{{\"given\": {}}}", value["json"].as_str().unwrap());
+        let buffers = value.get("buffers").cloned().unwrap_or_else(|| json!([]));
+        let back = reported(&mut process, "given", Some((variables, buffers)));
+        assert_eq!(back, value, "{code}");
+    }
+    let large = reported(&mut process, "bytes(900_000)", None);
+    let buffer = large["buffers"][0].as_str().unwrap_or_default();
+    assert!(buffer.len() > 1_000_000, "{} of {}", buffer.len(), large["json"]);
+}

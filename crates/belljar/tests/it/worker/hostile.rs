@@ -1,0 +1,191 @@
+//! Workers that an attacker has taken over, as the broker sees them: a Python program in place of template and worker.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use belljar_core::{ExitReason, LimitKind, Limits, NoProgress, Stream};
+use belljar_python::isolation::{
+    InterpreterProcesses as _, ProcessCall, ProcessHost, ProcessHostCall, ProcessHostReply, RemoteSignals,
+};
+use belljar_python::{GuestFunction, GuestReturn, Options, Python, on_guest_thread};
+use belljar_worker::{WorkerOptions, WorkerPool};
+
+use crate::harness::cache;
+
+/// A template whose workers send what is named by its first argument.
+const TEMPLATE: &str = r#"
+import array, json, os, signal, socket, struct, sys, time
+
+mode = sys.argv[1]
+host = socket.socket(fileno=0)
+
+def frame(payload):
+    return struct.pack("<I", len(payload)) + payload
+
+def text(value):
+    length, encoded = len(value), b""
+    while length > 127:
+        encoded += bytes([length & 127 | 128])
+        length >>= 7
+    return encoded + bytes([length]) + value
+
+READY, OUTPUT = frame(b"\0"), lambda data: frame(b"\1\0" + text(data))
+def files(names):
+    length, encoded = len(names), b""
+    while length > 127:
+        encoded += bytes([length & 127 | 128])
+        length >>= 7
+    return encoded + bytes([length]) + b"".join(text(name) + text(b"bytes") for name in names)
+
+CALL = lambda name, request, names=(): frame(b"\2" + text(name) + text(request) + files(names) + b"\0\0")
+RETURNED = lambda result, names=(): frame(b"\3\0" + text(result) + files(names) + b"\0\0")
+VALUE = RETURNED(b'{"kind": "value", "value": "1", "text": "1"}')
+SENT = {
+    "nothing-wrong": [READY, OUTPUT(b"x"), VALUE],
+    "garbage": [READY, b"\xff" * 100],
+    "not-ready": [VALUE],
+    "ready-twice": [READY, READY],
+    "unknown-message": [READY, frame(b"\x09")],
+    "too-long": [READY, struct.pack("<I", 0xffffffff)],
+    "long-and-silent": [READY, struct.pack("<I", 128 << 20)],
+    "bytes-left-over": [READY, frame(b"\0\0")],
+    "invalid-text": [READY, frame(b"\3\0\2\xff\xff\0\0\0")],
+    "two-results": [READY, VALUE + VALUE],
+    "long-output": [READY, OUTPUT(b"x" * 70_000), VALUE],
+    "endless-output": [READY] + [OUTPUT(b"x" * 60_000)] * 40,
+    "long-name": [READY, CALL(b"n" * 100, b"{}"), VALUE],
+    "path-as-name": [READY, CALL(b"takes_images", b"null", [b"../x"]), VALUE],
+    "empty-name": [READY, CALL(b"takes_images", b"null", [b""]), VALUE],
+    "path-of-result": [READY, RETURNED(b"{}", [b"/etc/x"])],
+    "many-buffers": [READY, RETURNED(b"{}", [b"out-%d" % at for at in range(10_001)])],
+    "deep-result": [READY, RETURNED(b"[" * 1_000_000)],
+    "end": [READY],
+}
+
+def worker(channel):
+    for part in SENT[mode]:
+        channel.sendall(part)
+    if mode == "endless-calls":
+        while True:
+            channel.sendall(CALL(b"takes_images", b"null"))
+    if mode != "end":
+        time.sleep(600)
+
+def main():
+    host.recv(1 << 17)
+    host.send(json.dumps({"Ready": {"without_namespaces": None, "without_landlock": None}}).encode())
+    while True:
+        data, ancillary, _, _ = host.recvmsg(1 << 17, socket.CMSG_SPACE(8))
+        if not data:
+            return
+        channel, control = array.array("i", ancillary[0][2])
+        child = os.fork()
+        if child == 0:
+            host.close()
+            try:
+                worker(socket.socket(fileno=channel))
+            finally:
+                os._exit(0)
+        os.close(channel)
+        os.close(control)
+        pidfd = os.pidfd_open(child)
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [pidfd]))]
+        host.sendmsg([json.dumps({"Forked": child}).encode()], rights)
+        os.close(pidfd)
+
+SENT["endless-calls"] = [READY]
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+main()
+"#;
+
+/// A host that counts what it receives.
+#[derive(Default)]
+struct CountingHost {
+    output: usize,
+    calls: usize,
+}
+
+impl ProcessHost for CountingHost {
+    fn write(&mut self, _: Stream, bytes: &[u8]) {
+        self.output += bytes.len();
+    }
+
+    fn host_call(&mut self, _: ProcessHostCall<'_>, _: &dyn RemoteSignals) -> Result<ProcessHostReply, String> {
+        self.calls += 1;
+        Ok(ProcessHostReply { text: "true".into(), files: Vec::new() })
+    }
+}
+
+/// Calls an interpreter in a worker that behaves like `mode`.
+fn call(mode: &str) -> (GuestReturn, bool, CountingHost) {
+    let python = which::which("python3").unwrap().into_os_string();
+    let command = vec![python, "-c".into(), TEMPLATE.into(), mode.into()];
+    let options = Options { cache: Some(cache().to_owned()), ..Options::default() };
+    let limits = Limits { wall_time: Some(Duration::from_secs(2)), output: 1_000_000, ..Limits::default() };
+    let called = on_guest_thread(|| {
+        let python = Python::open(&options, &NoProgress).unwrap();
+        let pool = WorkerPool::new(&options, &limits, WorkerOptions { command, ..WorkerOptions::default() }).unwrap();
+        pool.open(&python).unwrap();
+        let owner: Arc<str> = "owner".into();
+        let mut process = pool.start(python.base(), &limits, Some(&owner), &NoProgress).unwrap();
+        let mut host = CountingHost::default();
+        let call = ProcessCall { function: GuestFunction::Run, arguments: "{}", files: &[], limits: &limits };
+        let returned = process.call(&call, &mut host).returned;
+        // A handle of an interpreter that has ended does nothing.
+        process.interrupt_handle().interrupt();
+        (returned, process.is_dead(), host)
+    });
+    called.unwrap()
+}
+
+#[test]
+fn well_behaved_worker_is_believed() {
+    let (returned, is_dead, host) = call("nothing-wrong");
+    assert!(returned.result.is_ok() && !is_dead, "{returned:?}");
+    assert_eq!(host.output, 1);
+}
+
+#[test]
+fn forged_messages_end_the_worker_and_nothing_else() {
+    let modes = [
+        "garbage",
+        "not-ready",
+        "ready-twice",
+        "unknown-message",
+        "too-long",
+        "bytes-left-over",
+        "invalid-text",
+        "two-results",
+        "long-output",
+        "long-name",
+        "path-as-name",
+        "empty-name",
+        "path-of-result",
+        "many-buffers",
+        "end",
+    ];
+    for mode in modes {
+        let (returned, is_dead, host) = call(mode);
+        assert!(matches!(returned.result, Err(ExitReason::Crash(_))) && is_dead, "{mode}: {returned:?}");
+        assert_eq!((host.output, host.calls), (0, 0), "{mode}");
+    }
+}
+
+#[test]
+fn silence_and_excess_end_at_limits() {
+    let (returned, is_dead, _) = call("long-and-silent");
+    assert!(matches!(returned.result, Err(ExitReason::Limit(LimitKind::WallTime))) && is_dead, "{returned:?}");
+    let (returned, is_dead, host) = call("endless-output");
+    assert!(matches!(returned.result, Err(ExitReason::Limit(LimitKind::Output))) && is_dead, "{returned:?}");
+    assert!(host.output <= 1_000_000);
+    let (returned, is_dead, host) = call("endless-calls");
+    assert!(returned.result.is_err() && is_dead, "{returned:?}");
+    assert!(host.calls <= 100_000);
+}
+
+#[test]
+fn result_that_is_not_json_is_passed_on_as_text() {
+    // The caller parses it as the result of a guest, with its bounds.
+    let (returned, is_dead, _) = call("deep-result");
+    assert!(returned.result.is_ok_and(|text| text.len() == 1_000_000) && !is_dead);
+}

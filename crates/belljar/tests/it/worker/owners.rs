@@ -1,0 +1,47 @@
+//! Owners of workers: clients of a server over HTTP.
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+
+use super::*;
+use crate::serve::http::Listening;
+
+/// Code that uses the processor for a few tenths of a second.
+const WORK: &str = "for number in range(6_000_000): pass";
+/// The processor time that tells a worker that has run [`WORK`] from others, in ticks of 10 ms.
+const USED: u64 = 6;
+
+/// Runs code with a token. Returns the workers that have run it.
+fn workers_of(server: &Listening, token: &str) -> BTreeSet<Process> {
+    let process = server.child.id();
+    let before: Vec<_> = workers(process).into_iter().map(|worker| (worker, worker.processor_time())).collect();
+    let params = json!({ "name": "run_python_code", "arguments": { "python_code": WORK } });
+    let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+    let (status, text) = server.post(&[("Authorization", &format!("Bearer {token}"))], &message);
+    assert_eq!(status, 200, "{text}");
+    let former = |worker: &Process| before.iter().find(|(known, _)| known == worker).map_or(0, |(_, time)| *time);
+    let ran = workers(process).into_iter().filter(|worker| worker.processor_time() >= former(worker) + USED);
+    ran.collect()
+}
+
+#[test]
+fn worker_serves_one_owner() {
+    let directory = tempfile::tempdir().unwrap();
+    let tokens = directory.path().join("tokens");
+    std::fs::write(&tokens, "token-a alice\ntoken-b bob\n").unwrap();
+    let belljar = Belljar::new().args(["streamable-http-stateless", "--port", "0", "--no-install"]);
+    let belljar = belljar.args(["--isolation", "process", "--auth-token-file", tokens.to_str().unwrap()]);
+    let server = Listening::spawn(belljar);
+    let (mut of_alice, mut of_bob) = (BTreeSet::new(), BTreeSet::new());
+    for _ in 0..4 {
+        let runs = [workers_of(&server, "token-a"), workers_of(&server, "token-b")];
+        assert!(runs.iter().all(|workers| workers.len() == 1), "{runs:?}");
+        let [alice, bob] = runs;
+        of_alice.extend(alice);
+        of_bob.extend(bob);
+    }
+    assert!(of_alice.is_disjoint(&of_bob), "{of_alice:?} {of_bob:?}");
+    // They are used again.
+    assert!(of_alice.len() < 4 && of_bob.len() < 4, "{of_alice:?} {of_bob:?}");
+}
