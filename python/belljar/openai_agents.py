@@ -11,9 +11,7 @@
 
 from __future__ import annotations
 
-import contextvars
 import dataclasses
-import json
 from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, Union
 
@@ -27,10 +25,10 @@ except ImportError as error:
 
 from ._agent_sessions import AgentSession, AgentSessions
 from ._code_tool import SCHEMA, TOOL_NAME, code_of, describe, why_not_code
-from ._errors import ArgumentError, ArgumentTypeError
+from ._errors import ArgumentError
 from ._model_text import MAX_TEXT, data_url, images as images_of, run_text
+from ._openai_agents_functions import CodeCall, code_function, current, is_for_code
 from ._openai_agents_sandbox import BelljarSandboxClient, BelljarSandboxSession, BelljarSandboxSessionState
-from ._schema_tools import SchemaTool
 from ._tools import Tool
 
 if TYPE_CHECKING:
@@ -50,9 +48,6 @@ __all__ = [
 
 State = Union[Literal["shared", "fresh"], Callable[[ToolContext[Any]], Hashable]]
 """The session of a call: the only one of the tool, none, or that of the key which a function returns."""
-
-_context: contextvars.ContextVar[ToolContext[Any]] = contextvars.ContextVar("belljar_tool_context")
-"""The context of the call whose code calls a function of this process."""
 
 
 @dataclasses.dataclass
@@ -110,7 +105,9 @@ def python_tool(
         description: The tool's description, to which the functions for the code are added.
         state: With ``"shared"``, all calls share variables and files. With ``"fresh"``, each call starts with nothing.
             A function receives the context of the call and returns a key: code with the same key shares a session.
-        tools: Functions that the code can call: function tools of the SDK, functions and `belljar.Tool`.
+        tools: Functions that the code can call: function tools of the SDK, functions and `belljar.Tool`. Function tools
+            that are disabled, or whose ``allowed_callers`` do not contain ``"programmatic"``, are left out. Those that
+            need approvals are refused.
         images: If false, the model gets no images.
         max_text: The characters of a result that the model reads; the middle of longer ones is left out.
         max_sessions: The number of sessions beyond which the one that was not used for the longest time is closed.
@@ -119,7 +116,8 @@ def python_tool(
     """
     if state not in ("shared", "fresh") and not callable(state):
         raise ArgumentError(f"state: {state!r} is neither 'shared', 'fresh' nor a function")
-    functions = [code_function(each) if isinstance(each, FunctionTool) else each for each in tools]
+    usable = [each for each in tools if not isinstance(each, FunctionTool) or is_for_code(each)]
+    functions = [code_function(each) if isinstance(each, FunctionTool) else each for each in usable]
     sessions = AgentSessions(sandbox, functions, max_sessions, options)
     text = describe(sessions.stubs(), description, is_stateful=state != "fresh", shows_images=images)
 
@@ -133,39 +131,17 @@ def python_tool(
         if (reason := why_not_code(code)) is not None:
             return reason
         assert isinstance(code, str)
-        token = _context.set(context)
+        made = CodeCall(context)
+        token = current.set(made)
         try:
             run = await sessions.arun(key(context), code, timeout)
         finally:
-            _context.reset(token)
+            current.reset(token)
+        if made.failure is not None:
+            raise made.failure
         return _output(run, max_text, images)
 
     return PythonTool(name=name, description=text, params_json_schema=SCHEMA, on_invoke_tool=invoke, sessions=sessions)
-
-
-def code_function(tool: FunctionTool) -> Tool:
-    """Returns a function tool of the SDK as an async function for code.
-
-    It receives the context of the call that runs the code. Its errors are what the tool makes of them: by default a
-    text for a model and not an exception.
-    """
-    if not isinstance(tool, FunctionTool):
-        raise ArgumentTypeError(f"tool: a FunctionTool is needed, not {type(tool).__name__}")
-
-    async def call(arguments: dict[str, Any]) -> Any:
-        outer = _context.get(None)
-        text = json.dumps(arguments)
-        context: ToolContext[Any] = ToolContext(
-            context=outer.context if outer is not None else None,
-            tool_name=tool.name,
-            tool_call_id=outer.tool_call_id if outer is not None else "code",
-            tool_arguments=text,
-        )
-        if outer is not None:
-            context.usage = outer.usage
-        return await tool.on_invoke_tool(context, text)
-
-    return SchemaTool(tool.name, tool.description, tool.params_json_schema, call)
 
 
 def _output(run: Run, max_text: int, images: bool) -> Any:

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_core::kernel::{Backend as _, KernelError, OneShotRequest};
-use belljar_core::{Buffer, Bytes, Exchange, HostFunction, Report, ReportRequest};
+use belljar_core::{Buffer, Bytes, Exchange, HostFunction, Report, ReportRequest, Scope};
 use belljar_network::Policy;
 use belljar_python::{BackendOptions, RuntimeLoader, WasmBackend};
 use pyo3::prelude::*;
@@ -133,7 +133,17 @@ impl Runtime {
         let Request { code, packages, globals, timeout: seconds, network, .. } = request;
         let is_encoded = exchange.is_some();
         let tools = self.tools.is_some();
-        let request = OneShotRequest { code, globals, dependencies: packages, timeout, exchange, tools, network };
+        let request = OneShotRequest {
+            code,
+            globals,
+            dependencies: packages,
+            timeout,
+            exchange,
+            tools,
+            network,
+            owner: None,
+            scope: Scope::default(),
+        };
         let (job, end) = Job::new(on_end, None);
         let (backend, cancellation) = (self.backend.clone(), job.cancellation());
         if pauses.any() {

@@ -69,7 +69,7 @@ impl State {
                     return Err(error.into());
                 }
             },
-            KernelState::Dumped(snapshot) => match self.backend.restore(&snapshot, None, None, &NoProgress) {
+            KernelState::Dumped(snapshot) => match self.backend.restore(&snapshot, &|| None, None, &NoProgress) {
                 Ok(kernel) => KernelState::Running(kernel),
                 Err(error) => {
                     self.kernel = KernelState::Dumped(snapshot);

@@ -83,7 +83,13 @@ impl HostTools {
             None => Arc::new(NoApprover { reason: CANNOT_ASK.into() }),
         };
         let runtime = executor()?.clone();
-        let context = ToolRunContext { runtime, approver, grants: self.grants.clone(), events: Arc::new(NoToolEvents) };
+        let context = ToolRunContext {
+            runtime,
+            approver,
+            grants: self.grants.clone(),
+            events: Arc::new(NoToolEvents),
+            scope: belljar_core::Scope::default(),
+        };
         let journal = deferred.map(|_| Arc::new(NoJournal) as Arc<dyn CallJournal>);
         let operations = Mutex::new(saved.take_operations());
         let run = ToolRun::restored(self.open.0.clone(), context, journal, saved);

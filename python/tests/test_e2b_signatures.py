@@ -13,6 +13,7 @@ from conftest import ROOT, need
 
 import belljar
 from belljar import code_interpreter
+from belljar.code_interpreter import charts
 
 PAGE = ROOT / "docs/python/e2b.md"
 
@@ -161,3 +162,21 @@ def test_results_are_those_of_e2b() -> None:
     assert (ours.to_json(), repr(ours), ours.text) == (same.to_json(), repr(same), same.text)
     assert [str(each) for each in execution.results] == [str(each) for each in results]
     assert [list(each.formats()) for each in execution.results] == [list(each.formats()) for each in results]
+
+
+def test_charts_have_the_fields_of_e2b() -> None:
+    theirs = need("e2b_code_interpreter.charts")
+    for name in ("ChartType", "ScaleType"):
+        assert {each.name: each.value for each in getattr(theirs, name)} == {
+            each.name: each.value for each in getattr(charts, name)
+        }
+    for name in [name for name in dir(theirs) if name.startswith(("Chart", "Point", "Line", "Scatter", "Bar", "Pie"))]:
+        if isinstance(getattr(theirs, name), type):
+            expected = {
+                field for kind in getattr(theirs, name).__mro__ for field in vars(kind).get("__annotations__", {})
+            }
+            found = {field for kind in getattr(charts, name).__mro__ for field in vars(kind).get("__annotations__", {})}
+            assert expected - {"_raw_data"} <= found, name
+    data = {"type": "pie", "title": "t", "elements": [{"label": "a", "angle": 90.0, "radius": 1.0}]}
+    ours, same = charts.read_chart(data), theirs._deserialize_chart(data)
+    assert ours is not None and ours.to_dict() == same.to_dict() and ours.elements[0].angle == same.elements[0].angle

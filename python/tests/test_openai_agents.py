@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import io
 import json
 from collections.abc import Coroutine
@@ -301,5 +302,85 @@ def test_processes_go_on_between_calls_and_have_terminals(native_options: dict[s
             await session.pty_exec_start("sleep 978", yield_time_s=0.25)
             await session.pty_terminate_all()
             assert (await session.exec("pgrep -c sleep")).stdout == b"0\n"
+
+    run(main())
+
+
+def test_rules_of_function_tools_hold_for_code(box: Sandbox) -> None:
+    from belljar.openai_agents import code_function, python_tool
+
+    agents: Any = need("agents")
+    called: list[int] = []
+
+    @agents.tool_input_guardrail
+    def small(data: Any) -> Any:
+        number = json.loads(data.context.tool_arguments)["number"]
+        if number > 100:
+            return agents.ToolGuardrailFunctionOutput.raise_exception()
+        if number > 10:
+            return agents.ToolGuardrailFunctionOutput.reject_content(f"{number} is too large")
+        return agents.ToolGuardrailFunctionOutput.allow()
+
+    @agents.tool_output_guardrail
+    def public(data: Any) -> Any:
+        if data.output == 7:
+            return agents.ToolGuardrailFunctionOutput.reject_content("seven is private")
+        return agents.ToolGuardrailFunctionOutput.allow()
+
+    async def odd(context: Any, arguments: dict[str, Any], identifier: str) -> bool:
+        assert context.context == "user" and identifier
+        return bool(arguments["number"] % 2)
+
+    @agents.function_tool(tool_input_guardrails=[small], tool_output_guardrails=[public])
+    def guarded(number: int) -> int:
+        called.append(number)
+        return number + 1
+
+    @agents.function_tool(needs_approval=odd)
+    def approved(number: int) -> int:
+        called.append(number)
+        return number
+
+    @agents.function_tool(is_enabled=lambda context, agent: context.context != "user")
+    def hidden() -> int:
+        raise AssertionError
+
+    @agents.function_tool(timeout=0.05)
+    async def slow() -> str:
+        await asyncio.sleep(60)
+        return "late"
+
+    @agents.function_tool
+    def plain() -> int:
+        return 1
+
+    other = dataclasses.replace(plain, name="other", is_enabled=False)
+    direct = dataclasses.replace(plain, name="direct", allowed_callers=["direct"])
+    with pytest.raises(belljar.ArgumentError, match="plain needs approvals"):
+        code_function(dataclasses.replace(plain, needs_approval=True))
+
+    async def main() -> None:
+        tools = [guarded, approved, hidden, slow, other, direct]
+        async with python_tool(box, tools=tools) as tool:
+            assert "def other" not in tool.description and "def direct" not in tool.description
+            code = """
+async def attempt(call):
+    try:
+        return await call
+    except PermissionError as error:
+        return str(error)
+[await attempt(call) for call in (guarded(number=1), guarded(number=11), guarded(number=6))]
+"""
+            assert await call(tool, code, "user") == "[2, '11 is too large', 'seven is private']"
+            code = "[await attempt(call) for call in (approved(number=2), approved(number=3), hidden())]"
+            found = await call(tool, code, "user")
+            assert "[2,\n 'this call of approved needs an approval" in found and "hidden is not enabled" in found
+            assert called == [1, 6, 2]
+            assert "timed out" in await call(tool, "await slow()", "user")
+            # A tripwire ends the run of the agent, also if the code catches its exception.
+            code = "try:\n    await guarded(number=101)\nexcept BaseException:\n    pass"
+            with pytest.raises(agents.ToolInputGuardrailTripwireTriggered):
+                await call(tool, code, "user")
+            assert await call(tool, "await guarded(number=2)", "user") == "3"
 
     run(main())

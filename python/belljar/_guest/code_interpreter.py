@@ -46,8 +46,8 @@ class Refusal(Exception):
     """A request that is not valid. The first argument is the kind of error."""
 
 
-def setup(context: str, envs: dict[str, str], new_envs: dict[str, str]) -> dict[str, Any]:
-    """Prepares a new interpreter, and does nothing in one that is prepared."""
+def setup(context: str, envs: dict[str, str], new_envs: dict[str, str], charts: str) -> dict[str, Any]:
+    """Prepares a new interpreter, and does nothing in one that is prepared. `charts` is the source of `charts.py`."""
     global home, active
     if contexts:
         os.environ.update(new_envs)
@@ -65,6 +65,7 @@ def setup(context: str, envs: dict[str, str], new_envs: dict[str, str]) -> dict[
     formatters.formatters["e2b/data"] = data
     data.for_type_by_name("pandas", "DataFrame", _columns)
     data.for_type_by_name("pandas.core.frame", "DataFrame", _columns)
+    formatters.formatters["e2b/chart"] = _ChartFormatter(charts, parent=formatters)
     return {"home": home, "native": sys.platform != "emscripten", "is_new": True}
 
 
@@ -73,6 +74,30 @@ class _DataFormatter(JSONFormatter):
 
     format_type = "e2b/data"
     print_method = "_repr_e2b_data_"
+
+
+class _ChartFormatter(JSONFormatter):
+    """The formatter of the data of figures, which the first figure compiles.
+
+    Functions that are registered for figures are removed by the backend of matplotlib.
+    """
+
+    format_type = "e2b/chart"
+
+    def __init__(self, source: str, **options: Any) -> None:
+        super().__init__(**options)
+        self._source = source
+        self._chart_of: Any = None
+
+    def __call__(self, value: Any) -> Any:
+        module = sys.modules.get("matplotlib.figure")
+        if module is None or not isinstance(value, module.Figure):
+            return None
+        if self._chart_of is None:
+            names: dict[str, Any] = {"__name__": "_belljar_charts"}
+            exec(compile(self._source, "<charts>", "exec"), names)
+            self._chart_of = names["safe_chart"]
+        return self._chart_of(value)
 
 
 def _columns(frame: Any) -> dict[str, Any] | None:

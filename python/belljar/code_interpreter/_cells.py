@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _native
 from .._errors import BelljarError
-from .._guest_sources import module_cell
+from .._guest_sources import guest_source, module_cell
 from .._run import Run
 from ._errors import (
     FileNotFoundException,
@@ -100,7 +100,8 @@ class Cells:
         if not self.default:
             self._add_context(uuid.uuid4().hex, "")
             self.default = next(reversed(self.contexts))
-        arguments = json.dumps({"context": self.default, "envs": self.envs, "new_envs": dict(self.new_envs)})
+        envs = {"envs": self.envs, "new_envs": dict(self.new_envs)}
+        arguments = json.dumps({"context": self.default, "charts": guest_source("charts"), **envs})
         code = module_cell(_MODULE, "code_interpreter", f"{_CALL}('setup', {arguments!r})")
         run = yield from self._cell(code, REQUEST_TIMEOUT)
         answer = answer_of("setup", run)

@@ -1,4 +1,4 @@
-"""What sandboxes, files and commands are described by."""
+"""Descriptions of sandboxes, files and commands."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SandboxInfo:
     network: dict[str, Any] | None = None
     """The argument of that name."""
     lifecycle: dict[str, Any] | None = None
-    """What happens when it ends."""
+    """The action at its end."""
     volume_mounts: list[dict[str, str]] = field(default_factory=list)
     envd_unresponsive_at_pause: bool | None = None
     """Always None."""

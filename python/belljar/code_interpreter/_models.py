@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .charts import Chart, read_chart
+
 _FORMATS = {
     "text": "text/plain",
     "html": "text/html",
@@ -21,6 +23,7 @@ _FORMATS = {
     "data": "e2b/data",
 }
 """The names of formats and their MIME types."""
+_CHART = "e2b/chart"
 
 
 @dataclass
@@ -75,8 +78,8 @@ class Result:
     javascript: str | None = None
     data: dict[str, Any] | None = None
     """The columns of a ``DataFrame`` with at most 100,000 cells, by name."""
-    chart: Any = None
-    """Always None: Belljar does not extract the data of figures."""
+    chart: Chart | None = None
+    """The data of a figure of matplotlib with at most 100,000 values."""
     is_main_result: bool = False
     """True for the value of the cell, false for what it displayed."""
     extra: dict[str, Any] | None = None
@@ -92,9 +95,9 @@ class Result:
         # As E2B's server does: a text is shown without the quotes of its representation.
         if isinstance(text, str) and len(text) > 1 and text[0] == text[-1] == "'":
             known["text"] = text[1:-1]
-        mimes = {_FORMATS[name] for name in known}
+        mimes = {_FORMATS[name] for name in known} | {_CHART}
         extra = {mime: value for mime, value in bundle.items() if mime not in mimes}
-        return cls(**known, is_main_result=is_main_result, extra=extra)
+        return cls(**known, chart=read_chart(bundle.get(_CHART)), is_main_result=is_main_result, extra=extra)
 
     def __getitem__(self, item: str) -> Any:
         return self.extra[item] if self.extra and item in self.extra else getattr(self, item)
@@ -178,6 +181,7 @@ class Execution:
         """Returns the execution as JSON, in which logs and the error are texts with JSON."""
         results = [
             {name: getattr(each, name) for name in _FORMATS if getattr(each, name)}
+            | ({"chart": each.chart.to_dict()} if each.chart else {})
             | (each.extra or {})
             | {"text": each.text}
             for each in self.results

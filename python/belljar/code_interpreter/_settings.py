@@ -62,7 +62,7 @@ class Settings(Generic[Box]):
 
     @property
     def lifecycle(self) -> dict[str, Any]:
-        """What happens at the timeout."""
+        """The action at the timeout."""
         return {"on_timeout": "pause" if self.pauses else "kill", "auto_resume": self.auto_resume}
 
 
