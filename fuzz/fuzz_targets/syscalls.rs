@@ -12,7 +12,7 @@ use arbitrary::Arbitrary;
 use belljar_emscripten::fs::{Filesystem, LayerBuilder, Quota};
 use belljar_emscripten::program::Source;
 use belljar_emscripten::translate::Options;
-use belljar_emscripten::{Engine, InterruptMode, InstanceError, Program, InstanceConfig, guest_thread};
+use belljar_emscripten::{Engine, InstanceConfig, InstanceError, InterruptMode, Program, guest_thread};
 use libfuzzer_sys::fuzz_target;
 use tempfile::TempDir;
 

@@ -3,6 +3,7 @@
 
 mod cpython_tests;
 mod features;
+mod fuzz;
 mod soak;
 mod style;
 mod wheel;
@@ -16,6 +17,7 @@ Usage: cargo xtask CHORE [OPTIONS]
 Chores:
   cpython-tests   run CPython's own tests in the sandbox; see tests/cpython/README.md
   features        check the MCP client with each of its features alone
+  fuzz            run the fuzz targets on their corpora, and beyond
   soak            put an MCP server under mixed load with faults, for a while
   style           count avoided patterns of speech in comments and docs, and fail above the limits
   wheel           build the Python wheel, install it and run its tests";
@@ -25,6 +27,7 @@ fn main() -> ExitCode {
     let result = match arguments.next().as_deref() {
         Some("cpython-tests") => cpython_tests::main(arguments),
         Some("features") => features::main(arguments),
+        Some("fuzz") => fuzz::main(arguments),
         Some("soak") => soak::main(arguments),
         Some("style") => style::main(arguments),
         Some("wheel") => wheel::main(arguments),
