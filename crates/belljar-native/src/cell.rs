@@ -391,10 +391,21 @@ impl CellExecution<'_> {
         }
     }
 
+    /// Returns the error of a cell that was interrupted and has no reply: ipykernel discards a `KeyboardInterrupt` that
+    /// is raised before the cell's code begins, or after it has ended, and sends none.
+    fn interrupt_error(&self) -> Option<CellError> {
+        self.interrupt.as_ref().filter(|interrupt| interrupt.signal_sent)?;
+        Some(CellError {
+            name: "KeyboardInterrupt".to_owned(),
+            message: String::new(),
+            traceback: vec!["KeyboardInterrupt".to_owned()],
+        })
+    }
+
     fn result(&self, reply: Option<ExecuteReply>, last_count: u64) -> CellResult {
         let error = match &reply {
             Some(reply) => reply.error.clone(),
-            None => self.progress.raised.clone(),
+            None => self.progress.raised.clone().or_else(|| self.interrupt_error()),
         };
         let is_timeout = self.interrupt.as_ref().is_some_and(|interrupt| interrupt.is_timeout);
         let status = match (error, self.limits.wall_time.filter(|_| is_timeout)) {

@@ -24,6 +24,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         in_each("c_function_is_interrupted", in_a_c_function),
         in_each("cell_that_ignores_interrupts_is_killed", does_not_stop),
         in_each("interrupt_from_another_thread_stops_the_cell", interrupt_from_outside),
+        in_each("interrupt_before_the_code_begins_is_reported", interrupt_before_the_code),
         in_each("kill_from_another_thread_ends_the_interpreter", stop_from_outside),
         in_each("exit_of_the_interpreter_is_reported", ends_and_restarts),
         in_each("output_limit_ends_the_cell", too_much_output),
@@ -84,6 +85,27 @@ fn interrupt_from_outside(session: &mut Session) {
     thread.join().unwrap();
     assert!(error.starts_with("KeyboardInterrupt"), "{error}");
     assert_eq!(session.text("y"), "2");
+}
+
+/// The kernel of this session waits for the interrupt before it begins the cell's code, where ipykernel discards it.
+const WAIT_BEFORE_THE_CODE: &str = "\
+import sys, time
+kernel = get_ipython().kernel
+async def wait(*arguments, **options):
+    del kernel.do_execute
+    print('started', flush=True)
+    sys.stdout.flush()
+    time.sleep(100)
+kernel.do_execute = wait";
+
+fn interrupt_before_the_code(session: &mut Session) {
+    session.run(WAIT_BEFORE_THE_CODE);
+    let interrupt = session.kernel.interrupt_handle();
+    let thread = session.after_first_output(move || interrupt.interrupt());
+    let error = session.error("y = 2");
+    thread.join().unwrap();
+    assert!(error.starts_with("KeyboardInterrupt"), "{error}");
+    assert_eq!(session.text("'y' in globals()"), "False");
 }
 
 fn stop_from_outside(session: &mut Session) {
