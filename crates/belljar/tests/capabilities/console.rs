@@ -54,7 +54,7 @@ impl Canary {
 }
 
 /// Opens a session in the console, as an operator does with the address that a server prints.
-fn open(browser: &mut Browser, operator: &Operator, session: &str) {
+pub(crate) fn open(browser: &mut Browser, operator: &Operator, session: &str) {
     browser.open(&format!("http://{}/console#token={TOKEN}", operator.backend.address));
     browser.wait_for("document.querySelector('belljar-sessions .chip')");
     if !session.is_empty() {

@@ -18,6 +18,7 @@ export class BelljarCell extends HTMLElement {
   /** Sets the cell of the session at `path` that the element is for. */
   open(path, number) {
     this.path = `${path}/cells/${number}`;
+    this.number = number;
     this.seen = 0;
     this.id = `cell-${number}`;
     this.setAttribute("role", "article");
