@@ -1,11 +1,15 @@
-//! The cells of a session in the console: their order.
+//! The cells of a session in the console: their order, and answers to their questions.
+
+use serde_json::{Value, json};
 
 use crate::browser::Browser;
 use crate::console::open;
 use crate::operator::Operator;
+use crate::tool_client::tool_server;
 
 belljar_testing::trials! {
     cells_are_in_order_whenever_they_arrive: [Browser],
+    half_typed_answers_stay: [Browser],
 }
 
 fn cells_are_in_order_whenever_they_arrive() {
@@ -55,4 +59,36 @@ fn cells_are_in_order_whenever_they_arrive() {
     browser.evaluate("document.querySelector('.more').click()");
     browser.wait_for("!document.querySelector('.more')");
     assert_eq!(numbers(&mut browser), (1..=68).collect::<Vec<u64>>());
+}
+
+fn half_typed_answers_stay() {
+    let server = tool_server("t", "plain");
+    let operator = Operator::start(&[&server, "--timeout", "600"]);
+    let session = operator.create();
+    let code = "import asyncio\nfrom tools import t\nnote = asyncio.ensure_future(t.note(text='hello'))\n\
+                await asyncio.sleep(0.1)\nname = input('Who? ')\nprint(name, await note)";
+    let number = operator.submit(&session, code);
+    let asks_twice = |cell: &Value| cell["questions"].as_array().unwrap().len() == 2;
+    let cell = operator.wait_for_cell(&session, number, asks_twice);
+    let questions = cell["questions"].as_array().unwrap();
+    let approval = questions.iter().find(|question| question["kind"] == "approval").unwrap()["number"].clone();
+    let mut browser = Browser::start();
+    open(&mut browser, &operator, &session);
+    browser.wait_for("document.querySelectorAll('.question').length === 2");
+    let names = "[...document.querySelectorAll('[aria-label=Approval] button')]
+        .map((button) => button.getAttribute('aria-label') ?? button.textContent)";
+    let expected = json!(["Approve", "Approve for this run", "Approve for this session", "Deny"]);
+    assert_eq!(browser.evaluate(names), expected);
+    browser.evaluate("window.line = document.querySelector('.question input'); line.focus()");
+    browser.enter("Ada Love");
+    // The other call of the cell ends meanwhile.
+    let path = format!("/sessions/{session}/cells/{number}/questions/{approval}");
+    assert_eq!(operator.send("POST", &path, Some(&json!({ "decision": "approve" }))).status, 204);
+    browser.wait_for("document.querySelector('.leaf .status')?.textContent === 'ok'");
+    browser.wait_for("document.querySelectorAll('.question').length === 1");
+    browser.enter("lace");
+    assert_eq!(browser.evaluate("document.activeElement === line && line.value"), "Ada Lovelace");
+    browser.press("Enter", false);
+    browser.wait_for("document.querySelector('.outputs').textContent.includes('Ada Lovelace noted hello')");
+    browser.wait_for("!document.querySelector('.question')");
 }
