@@ -9,6 +9,7 @@ mod attacked_kernels;
 mod cluster_soak;
 mod console;
 mod console_cells;
+mod console_modules;
 mod databases;
 mod full_disk;
 mod host_paths;
@@ -73,6 +74,7 @@ fn main() -> ExitCode {
             cluster_soak::trials(),
             console::trials(),
             console_cells::trials(),
+            console_modules::trials(),
             full_disk::trials(),
             host_paths::trials(),
             manual_pages::trials(),
