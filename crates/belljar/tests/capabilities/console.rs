@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use base64::Engine as _;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::browser::Browser;
 use crate::operator::{Operator, TOKEN};
@@ -248,6 +248,21 @@ fn ten_thousand_sessions_are_listed() {
     assert!((5..60).contains(&rows), "{rows} rows");
 }
 
+/// The contrasts of the dots of the states with the ground of the list.
+const CONTRASTS: &str = "(() => {
+    const luminance = (color) => {
+        const [red, green, blue] = color.match(/[\\d.]+/g).map((part) => part / 255)
+            .map((part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+    };
+    const ground = luminance(getComputedStyle(document.querySelector('.side')).backgroundColor);
+    return [...document.querySelectorAll('.chips .dot')].map((dot) => {
+        const style = getComputedStyle(dot);
+        const own = luminance(dot.classList.contains('asleep') ? style.borderTopColor : style.backgroundColor);
+        return (Math.max(own, ground) + 0.05) / (Math.min(own, ground) + 0.05);
+    });
+})()";
+
 /// The cells of the pictures.
 const PICTURED: &str = include_str!("../console/pictured.cells");
 
@@ -269,7 +284,7 @@ fn pictures_show_the_console() {
     let session = operator.create();
     for cell in PICTURED.split("# %%\n").skip(1) {
         let number = operator.submit(&session, cell.trim_end());
-        let has_settled = |cell: &serde_json::Value| !cell["ended"].is_null() || cell["questions"][0].is_object();
+        let has_settled = |cell: &Value| !cell["ended"].is_null() || cell["questions"][0].is_object();
         operator.wait_for_cell(&session, number, has_settled);
     }
     let mut browser = Browser::start();
@@ -284,6 +299,9 @@ fn pictures_show_the_console() {
         browser.set_media(width, height, is_dark);
         let dark = browser.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--is-dark').trim()");
         assert_eq!(dark, if is_dark { "1" } else { "0" }, "{name}");
+        // The least that WCAG 2 requires of graphics.
+        let contrasts: Vec<f64> = serde_json::from_value(browser.evaluate(CONTRASTS)).unwrap();
+        assert!(contrasts.len() == 6 && contrasts.iter().all(|contrast| *contrast >= 3.0), "{name}: {contrasts:?}");
         browser.evaluate("document.querySelector('.panel').scrollTop = 1e6");
         browser.wait_for(&format!("document.documentElement.scrollWidth <= {width}"));
         std::thread::sleep(Duration::from_millis(700));
