@@ -209,6 +209,9 @@ fn sessions_are_used_by_keyboard() {
     assert_eq!(browser.evaluate("document.querySelector('.prompt textarea').disabled"), true);
 }
 
+/// The time in milliseconds in which the sessions must be listed.
+const LIST_TARGET: u64 = 200;
+
 fn ten_thousand_sessions_are_listed() {
     let operator = Operator::start(&["--max-sessions", "10001"]);
     for _ in 0..9_999 {
@@ -239,6 +242,10 @@ fn ten_thousand_sessions_are_listed() {
     assert_eq!(browser.evaluate("document.querySelector('.session-row').dataset.handle"), marked.as_str());
     let filtered = browser.evaluate(measure);
     eprintln!("milliseconds until 10,000 sessions are listed: {all}, filtered: {filtered}");
+    // The best of ten times, since the machine may be busy.
+    let best = |times: &Value| times.as_array().unwrap().iter().filter_map(Value::as_u64).min().unwrap();
+    assert!(best(&all) < LIST_TARGET, "{all}");
+    assert!(best(&filtered) < LIST_TARGET, "{filtered}");
     browser.evaluate("const list = document.querySelector('belljar-sessions'); list.search.value = ''; list.filter()");
     browser.wait_for("document.querySelector('.space').style.height === '580000px'");
     // Rows far below are requested when they are in view.
