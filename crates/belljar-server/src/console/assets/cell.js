@@ -70,7 +70,7 @@ export class BelljarCell extends HTMLElement {
     const { cell } = this;
     this.dataset.state = cell.state;
     this.body = h("div", { class: "outputs", "aria-live": this.isOver ? "off" : "polite" }, outputs(cell.outputs, (at, html) => framed(`${this.path}/outputs/${at}/frame`, html)));
-    this.time = h("span", { class: "when" });
+    this.time = h("span", { class: "when", title: "Time since the code began, with its waits" });
     const calls = cell.calls.length || cell.connections.length || cell.omitted_calls ? callTree(cell, false) : null;
     fill(this.content,
       h("header", { class: "cell-head" },
