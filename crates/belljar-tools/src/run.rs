@@ -285,6 +285,9 @@ impl Shared {
     }
 
     fn begin_span(&self, call: &Call) -> Span {
+        if !self.scope.is_on() {
+            return Span::default();
+        }
         let name = format!("{}.{}", shorten(&call.server, 80), shorten(&call.tool, 128));
         self.scope.begin_span(SpanName::ToolCall, &name, || {
             let mut attributes = vec![
@@ -366,15 +369,15 @@ impl Shared {
         let timeout = self.tools.limits.timeout;
         let _permit = self.permits.acquire().await;
         self.before_sending(operating, tool.definition.effects.is_repeatable())?;
-        let sent = server.connection.call(&tool.definition.name, checked, timeout);
-        encode(in_time(&tool.path(), timeout, sent).await?)
+        let sent = server.connection.call(&tool.definition.name, checked);
+        encode(in_time(|| tool.path(), timeout, sent).await?)
     }
 
     async fn resources(&self, server: &str) -> Result<EncodedValue, ToolFailure> {
         let server = self.tools.server(server)?;
         self.allow_resources(server)?;
         let listed = server.connection.resources();
-        let links = in_time(&format!("{}.{RESOURCES}", server.name), self.tools.limits.timeout, listed).await?;
+        let links = in_time(|| format!("{}.{RESOURCES}", server.name), self.tools.limits.timeout, listed).await?;
         self.within_size(encode_plain(&links)?)
     }
 
@@ -390,7 +393,7 @@ impl Shared {
         let timeout = self.tools.limits.timeout;
         let _permit = self.permits.acquire().await;
         self.before_sending(operating, true)?;
-        encode(in_time(&format!("{}.{RESOURCES}", server.name), timeout, server.connection.read(uri)).await?)
+        encode(in_time(|| format!("{}.{RESOURCES}", server.name), timeout, server.connection.read(uri)).await?)
     }
 
     fn allow_resources(&self, server: &Server) -> Result<(), ToolFailure> {
@@ -566,16 +569,16 @@ struct BegunCall {
     record: CallInProgress,
 }
 
-/// Waits for a request for at most `timeout`.
+/// Waits for a request for at most `timeout`. `tool` returns the name of the tool for an error.
 async fn in_time<T>(
-    tool: &str,
+    tool: impl FnOnce() -> String,
     timeout: std::time::Duration,
     request: impl Future<Output = Result<T, CallFailure>>,
 ) -> Result<T, ToolFailure> {
     match tokio::time::timeout(timeout, request).await {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(CallFailure::Failed(failure))) => Err(failure),
-        Ok(Err(CallFailure::TimedOut)) | Err(_) => Err(ToolFailure::TimedOut { tool: tool.to_owned(), timeout }),
+        Ok(Err(CallFailure::TimedOut)) | Err(_) => Err(ToolFailure::TimedOut { tool: tool(), timeout }),
     }
 }
 

@@ -277,6 +277,28 @@ impl GuestReply {
     }
 }
 
+/// A reply to one of the calls that the guest waits for.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum AwaitedReply {
+    /// The number of the call, and its value, which has no buffers.
+    Pair(u64, Box<RawValue>),
+    /// Any other reply, and each for guests of earlier builds.
+    Full(GuestReply),
+}
+
+impl AwaitedReply {
+    /// Does the same as [`GuestReply::new`]. `pairs` is true if the guest accepts pairs.
+    fn new(reply: FunctionReply, pairs: bool, state: &mut State, context: &mut HostCallContext<'_>) -> Self {
+        match reply {
+            FunctionReply { id, result: Ok(EncodedValue { json, buffers }) } if pairs && buffers.is_empty() => {
+                Self::Pair(id, json)
+            }
+            other => Self::Full(GuestReply::new(other, state, context)),
+        }
+    }
+}
+
 fn to_answer(answer: &impl Serialize) -> Result<Box<RawValue>, CallError> {
     to_raw_value(answer).map_err(|error| CallError::Refused(error.to_string()))
 }
@@ -359,7 +381,7 @@ fn read_arguments(files: &mut Filesystem, names: &[String]) -> Result<Vec<Buffer
 
 /// The host call `await_functions`: starts calls, waits for at least one reply and shortly for `count` of them, and
 /// returns those that have arrived, up to a size, with the number of the first of the calls. Those after it have the
-/// next numbers.
+/// next numbers. With `pairs`, replies are pairs of number and value where that is all they have.
 struct AwaitFunctions(Arc<Calls>);
 
 impl HostCall for AwaitFunctions {
@@ -368,6 +390,8 @@ impl HostCall for AwaitFunctions {
         struct AwaitRequest {
             timeout: Option<f64>,
             count: usize,
+            #[serde(default)]
+            pairs: bool,
             calls: Vec<CallRequest>,
         }
         #[derive(Deserialize)]
@@ -378,9 +402,9 @@ impl HostCall for AwaitFunctions {
         #[derive(Serialize)]
         struct AwaitAnswer {
             first: u64,
-            replies: Vec<GuestReply>,
+            replies: Vec<AwaitedReply>,
         }
-        let AwaitRequest { timeout, count, calls } = parse(request)?;
+        let AwaitRequest { timeout, count, pairs, calls } = parse(request)?;
         let mut state = self.0.state.lock();
         let pending = match context.continued::<PendingCall>()? {
             Some(pending) => pending.continued(),
@@ -411,8 +435,8 @@ impl HostCall for AwaitFunctions {
             }
         }
         let arrived = state.take_batch();
-        let replies: Vec<GuestReply> =
-            arrived.into_iter().map(|reply| GuestReply::new(reply, &mut state, context)).collect();
+        let replies: Vec<AwaitedReply> =
+            arrived.into_iter().map(|reply| AwaitedReply::new(reply, pairs, &mut state, context)).collect();
         to_answer(&AwaitAnswer { first: pending.first, replies })
     }
 }
