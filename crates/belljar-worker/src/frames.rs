@@ -5,6 +5,8 @@ use std::io::{self, Read};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::messages::Event;
+
 /// A message that frames have.
 pub(crate) trait Message: DeserializeOwned {
     /// Returns the largest size of a message of a kind, in bytes: its number is the first byte. Returns `None` if the
@@ -99,6 +101,19 @@ pub(crate) fn read<T: Message>(source: &mut impl Read) -> Result<T, FrameError> 
     }
 }
 
+/// Reads the frames of a worker, until the bytes end or are not a message. Returns the messages as they would be
+/// written. For fuzz targets.
+#[doc(hidden)]
+pub fn rewrite_events(mut bytes: &[u8]) -> Vec<u8> {
+    let mut frames = Vec::new();
+    while let Ok(event) = read::<Event>(&mut bytes) {
+        if append(&mut frames, &event).is_err() {
+            break;
+        }
+    }
+    frames
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -107,9 +122,7 @@ mod tests {
     use belljar_python::isolation::ValueFile;
 
     use super::*;
-    use crate::messages::{
-        Command, EndReason, Event, InterpreterLimits, MAX_FILES, OutputStream, SeenSignals, TimeLimits,
-    };
+    use crate::messages::{Command, EndReason, InterpreterLimits, MAX_FILES, OutputStream, SeenSignals, TimeLimits};
 
     fn read_event(bytes: &[u8]) -> Result<Event, FrameError> {
         read(&mut &bytes[..])

@@ -78,5 +78,7 @@ mod serve;
 mod template;
 mod timed_channel;
 
+#[doc(hidden)]
+pub use frames::rewrite_events;
 pub use pool::{WorkerOptions, WorkerPool};
 pub use template::{TEMPLATE_ARGUMENT, run_template_if_child};
