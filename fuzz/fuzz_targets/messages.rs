@@ -10,7 +10,7 @@ fuzz_target!(|bytes: &[u8]| {
     for line in bytes.split(|byte| *byte == b'\n') {
         let is_message = parse_message(line);
         // White space around a message changes nothing.
-        let spaced = [b" \t", line, b"\r"].concat();
+        let spaced = [&b" \t"[..], line, b"\r"].concat();
         assert_eq!(parse_message(&spaced), is_message && !line.starts_with(b"\xEF\xBB\xBF"));
     }
 });

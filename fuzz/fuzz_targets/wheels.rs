@@ -1,6 +1,6 @@
 //! Unpacks wheels as an index could serve them. The input is an archive, or the files of one: then the archive, its
-//! checksums and its list of files are valid, so that what follows them is reached. A wheel may be refused, but one that
-//! is unpacked has files within its prefix alone, each of them once.
+//! checksums and its list of files are valid, so that what follows them is reached. A wheel may be refused, but one
+//! that is unpacked has files within its prefix alone, each of them once.
 
 #![no_main]
 

@@ -1,10 +1,11 @@
 //! Attacks of code on the server: hundreds of programs in groups, run with both isolations and in native kernels.
 //!
-//! Requests to the host are forged by other means in native kernels than in WebAssembly, so that there are two groups of
-//! them, each for one of the sandboxes. A group is a file of cells, each of which tries one thing. Its success is read from outside of the sandbox, not from
-//! what the program prints: a file's secret or a variable of the server in a result, a connection to a server of the
-//! machine, a change in a directory, the end of another process, an answer that is not what happened, or a server that
-//! does not go on. [`check_without_sandbox`] shows that these signs do appear: the same programs run in a plain Python.
+//! Requests to the host are forged by other means in native kernels than in WebAssembly, so that there are two groups
+//! of them, each for one of the sandboxes. A group is a file of cells, each of which tries one thing. Its success is
+//! read from outside of the sandbox, not from what the program prints: a file's secret or a variable of the server in a
+//! result, a connection to a server of the machine, a change in a directory, the end of another process, an answer that
+//! is not what happened, or a server that does not go on. [`check_without_sandbox`] shows that these signs do appear:
+//! the same programs run in a plain Python.
 
 mod machine;
 
