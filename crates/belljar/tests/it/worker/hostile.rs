@@ -75,6 +75,7 @@ def worker(channel):
         select.select([channel], [], [])
         return
     if mode == "grows":
+        channel.recv(1 << 17)
         held = []
         while True:
             held.append(bytearray(b"x") * (16 << 20))
