@@ -44,6 +44,10 @@ impl AdminError {
         Self::new(StatusCode::CONFLICT, "the session has ended")
     }
 
+    pub(super) fn elsewhere() -> Self {
+        Self::new(StatusCode::CONFLICT, "the session is in use in another replica")
+    }
+
     pub(super) fn busy() -> Self {
         Self::new(StatusCode::CONFLICT, "the session runs a cell")
     }

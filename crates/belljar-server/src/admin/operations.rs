@@ -61,7 +61,7 @@ fn json<T: JsonSchema>() -> AnswerKind {
 
 const LIST: &[(&str, &str, &str)] = &[
     ("q", "string", "Words that the handle, the owner or the code of the last cell must all contain"),
-    ("state", "string", "States, separated by commas: running, waiting, idle, asleep, ended"),
+    ("state", "string", "States, separated by commas: running, waiting, idle, asleep, away, ended"),
     ("asking", "boolean", "Only sessions with open questions"),
     ("sort", "string", "last_used, created, cells or memory; the first session has the greatest value"),
     ("offset", "integer", "The number of matching sessions before the page"),
