@@ -111,11 +111,8 @@ pub(super) async fn run(
     }
     let (tools, id) = admin.open(&handle).await?;
     let timeout = timeout_seconds.map(|seconds| Duration::from_secs(seconds.get()));
-    tools.run_for_operator(&id, CellRequest { code, timeout, ..CellRequest::default() })?;
-    let history = admin.sessions().history().and_then(|history| history.find(&id));
-    let cells = history.map(|history| history.cells()).unwrap_or_default();
-    let submitted = cells.iter().rev().find(|cell| cell.by_operator).ok_or_else(AdminError::unknown_cell)?;
-    Ok((StatusCode::ACCEPTED, Json(Submitted { cell: submitted.number })))
+    let cell = tools.run_for_operator(&id, CellRequest { code, timeout, ..CellRequest::default() })?;
+    Ok((StatusCode::ACCEPTED, Json(Submitted { cell })))
 }
 
 /// An answer to a question: one of the two fields.

@@ -418,6 +418,11 @@ impl CellGuard {
     pub(crate) fn new(record: Arc<CellRecord>) -> Self {
         Self(record)
     }
+
+    /// Returns the number of the cell.
+    pub(crate) fn number(&self) -> u64 {
+        self.0.number
+    }
 }
 
 impl Drop for CellGuard {

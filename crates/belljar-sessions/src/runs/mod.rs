@@ -267,6 +267,11 @@ impl Run {
         self.record().is_some()
     }
 
+    /// Returns the number of the cell in the record for operators, if there is one.
+    pub fn cell_number(&self) -> Option<u64> {
+        self.record().map(|record| record.number)
+    }
+
     /// Returns the observer that also fills the record for operators, if there is one.
     pub(crate) fn watched(&self, observer: Arc<dyn CellObserver>) -> Arc<dyn CellObserver> {
         match self.record() {
