@@ -284,8 +284,8 @@ impl Sessions {
         self.execute_recorded(id, cell, observer).1
     }
 
-    /// Does the same as [`Sessions::execute`]. Also returns the number of the cell in the session's history, if there is
-    /// one.
+    /// Does the same as [`Sessions::execute`]. Also returns the number of the cell in the session's history, if cells
+    /// are recorded.
     ///
     /// # Errors
     /// As [`Sessions::execute`].

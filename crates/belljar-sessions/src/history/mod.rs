@@ -131,7 +131,7 @@ impl History {
         let earlier = {
             let mut state = history.state.lock();
             // Nothing follows the end.
-            if state.absence.is_some_and(|absence| absence.reason == AbsenceReason::Ended) {
+            if state.absence.is_some_and(|absence| absence.reason == AbsenceReason::Completed) {
                 return;
             }
             state.absence.replace(Absence { reason, since: milliseconds_now(), turn })
@@ -144,7 +144,7 @@ impl History {
         drop(known);
         // Dropped here, since freeing many cells takes a while.
         drop(forgotten);
-        if reason == AbsenceReason::Ended {
+        if reason == AbsenceReason::Completed {
             history.send(None, SessionChange::Closed);
         }
     }
@@ -357,7 +357,7 @@ mod tests {
         history.session(&returned, None);
         history.set_absent(&returned, AbsenceReason::Away);
         history.session(&ended_twice, None);
-        history.set_absent(&ended_twice, AbsenceReason::Ended);
+        history.set_absent(&ended_twice, AbsenceReason::Completed);
         for number in 0..MAX_ABSENT + 3 {
             if number == 100 {
                 history.set_present(&returned);
@@ -365,11 +365,11 @@ mod tests {
                 history.set_absent(&ended_twice, AbsenceReason::Away);
                 assert_eq!(
                     history.find(&ended_twice).and_then(|found| found.absence()).map(|absence| absence.reason),
-                    Some(AbsenceReason::Ended)
+                    Some(AbsenceReason::Completed)
                 );
             }
             let id = id();
-            let reason = if number % 2 == 0 { AbsenceReason::Ended } else { AbsenceReason::Away };
+            let reason = if number % 2 == 0 { AbsenceReason::Completed } else { AbsenceReason::Away };
             drop(CellGuard::new(history.begin_cell(&id, None, "1", false)));
             history.set_absent(&id, reason);
         }

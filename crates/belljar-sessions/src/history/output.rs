@@ -231,7 +231,8 @@ mod tests {
     fn output_that_is_left_out_is_counted() {
         let mut output = BoundedOutput::default();
         output.push_bytes(Stream::Stdout, b"1234");
-        output.push_bundle(&[("text/plain".to_owned(), json!("x"))].into(), Output::Display);
+        let bundle: MimeBundle = [("text/plain".to_owned(), json!("x"))].into();
+        output.push_bundle(&bundle, Output::Display);
         output.omit();
         assert_eq!((output.outputs().len(), output.size(), output.omitted), (0, 0, 5));
         output.push_bytes(Stream::Stdout, b"56");

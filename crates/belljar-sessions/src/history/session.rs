@@ -62,7 +62,7 @@ pub(crate) struct Absence {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AbsenceReason {
     /// The session has ended.
-    Ended,
+    Completed,
     /// This server has given the session up to the cluster's store.
     Away,
 }

@@ -267,7 +267,7 @@ impl Run {
         self.record().is_some()
     }
 
-    /// Returns the number of the cell in the record for operators, if there is one.
+    /// Returns the number of the cell in the record for operators, if cells are recorded.
     pub fn cell_number(&self) -> Option<u64> {
         self.record().map(|record| record.number)
     }

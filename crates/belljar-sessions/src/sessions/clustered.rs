@@ -56,7 +56,7 @@ impl Sessions {
         let Some(history) = self.shared.history.get() else { return };
         let absence = history.find(id).and_then(|found| found.absence());
         if absence.is_some_and(|absence| absence.reason == AbsenceReason::Away) {
-            history.set_absent(id, AbsenceReason::Ended);
+            history.set_absent(id, AbsenceReason::Completed);
         }
     }
 

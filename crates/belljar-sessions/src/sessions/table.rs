@@ -54,7 +54,7 @@ impl Drop for EndingSession {
     fn drop(&mut self) {
         self.shared.table.lock().remove(&self.id);
         if let Some(history) = self.shared.history.get() {
-            history.set_absent(&self.id, AbsenceReason::Ended);
+            history.set_absent(&self.id, AbsenceReason::Completed);
         }
     }
 }
@@ -179,7 +179,7 @@ impl Shared {
             activity.record_session(Event::SessionEnd, id.as_str(), owner.as_deref(), expired);
         }
         if let Some(history) = self.history.get() {
-            history.set_absent(id, AbsenceReason::Ended);
+            history.set_absent(id, AbsenceReason::Completed);
         }
         if let (Some(SessionEntry::Hibernated(HibernatedSession { owner, .. })), Some(folders)) =
             (&entry, &self.services.folders)
