@@ -145,6 +145,7 @@ impl Admin {
         let found = self.find(handle)?;
         match found.activity {
             SessionActivity::Completed => return Err(AdminError::ended()),
+            _ if found.is_run => return Err(AdminError::runs_once()),
             SessionActivity::Away => match self.sessions().locate(&found.id).await? {
                 Place::Here => {}
                 Place::Elsewhere(_) => return Err(AdminError::elsewhere()),

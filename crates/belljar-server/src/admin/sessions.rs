@@ -198,6 +198,11 @@ pub(super) async fn interrupt(
     State(admin): State<Admin>,
     Path(handle): Path<String>,
 ) -> Result<Json<Done>, AdminError> {
+    let found = admin.find(&handle)?;
+    if found.is_run {
+        let run = admin.sessions().history().and_then(|history| history.find(&found.id));
+        return Ok(Json(Done { done: run.is_some_and(|run| run.stop()) }));
+    }
     let (tools, id) = admin.open(&handle).await?;
     Ok(Json(Done { done: tools.sessions.interrupt(&id)? }))
 }

@@ -37,7 +37,7 @@ pub(super) struct SessionView {
     pub(super) code: String,
     /// The most bytes of memory that the interpreter has had, as of the last cell
     pub(super) memory: Option<u64>,
-    /// True for a call of run_python_code that can wait on the disk
+    /// True for a call of run_python_code. Unless it can wait on the disk, it can be interrupted only
     pub(super) is_program: bool,
 }
 

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use belljar_core::kernel::CellObserver;
-use belljar_core::mime::DisplayEvent;
+use belljar_core::mime::{DisplayEvent, Image, ImageFormat, MimeBundle};
 use belljar_core::truncation::cut_middle;
-use belljar_core::{CellStatus, ConnectionRecord, Output, Stream, ToolCallEvent};
+use belljar_core::{CellStatus, ConnectionRecord, Outcome, Output, RunReport, Stream, ToolCallEvent};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, oneshot};
 
@@ -262,8 +262,34 @@ impl CellRecord {
         self.end(state);
     }
 
+    /// Ends the record of code that ran once, and whose output was recorded while it ran.
+    pub(super) fn complete_run(&self, result: Result<&RunReport, String>) {
+        let mut state = self.state.lock();
+        if state.ended.is_some() {
+            return;
+        }
+        match result {
+            Ok(report) => {
+                for image in &report.images {
+                    state.output.push_bundle(&bundle_of(image), Output::Display);
+                }
+                if let Outcome::Success(Some(value)) = &report.outcome {
+                    let bundle: MimeBundle = [("text/plain".to_owned(), value.text.as_str().into())].into();
+                    state.output.push_bundle(&bundle, Output::ExecuteResult);
+                }
+                let status = CellStatus::from(&report.outcome);
+                state.other_bytes += size_of_error(&status);
+                state.state = CellState::Completed(status);
+                // Backends that do not measure it report zero.
+                state.memory = Some(report.statistics.peak_memory).filter(|memory| *memory > 0);
+            }
+            Err(reason) => state.state = CellState::NotRun(reason),
+        }
+        self.end(state);
+    }
+
     /// Ends the record of a cell whose job was dropped.
-    fn abandon(&self) {
+    pub(super) fn abandon(&self) {
         let mut state = self.state.lock();
         if state.ended.is_none() {
             state.state = CellState::NotRun("the call was cancelled, or the session has ended".into());
@@ -437,6 +463,16 @@ fn described(error: &SessionError) -> String {
         SessionError::Expired { .. } => "the session does not exist, or has expired".into(),
         other => other.to_string(),
     }
+}
+
+/// Returns an image as Jupyter displays it.
+fn bundle_of(image: &Image) -> MimeBundle {
+    let data = match image.format {
+        // Jupyter has SVG as text.
+        ImageFormat::Svg => String::from_utf8_lossy(&image.bytes()).into_owned(),
+        ImageFormat::Png | ImageFormat::Jpeg => image.base64.clone(),
+    };
+    [(image.format.mime_type().to_owned(), data.into())].into()
 }
 
 /// Returns the bytes of the error that a cell ended with.

@@ -11,6 +11,7 @@
 //! | file | subject |
 //! | --- | --- |
 //! | `session` | the history of one session |
+//! | `run` | code that runs once, without a session |
 //! | `cell` | the record of a cell |
 //! | `snapshot` | a recorded cell as it is at a moment |
 //! | `output` | the output of a cell, within bounds |
@@ -27,6 +28,7 @@ mod observer;
 mod output;
 mod overview;
 mod questions;
+mod run;
 mod session;
 mod snapshot;
 
@@ -45,6 +47,7 @@ pub use event::{SessionChange, SessionEvent};
 pub use handle::SessionHandle;
 pub use overview::{SessionActivity, SessionOverview};
 pub use questions::CellQuestion;
+pub use run::RunRecord;
 pub use session::SessionHistory;
 pub(crate) use session::{Absence, AbsenceReason};
 pub use snapshot::{CellSnapshot, CellState, RecordedCall};
@@ -55,7 +58,7 @@ const MAX_CELLS: usize = 500;
 const MAX_SESSION_BYTES: usize = 16 << 20;
 const MAX_BYTES: usize = 256 << 20;
 /// The maximum number of absent sessions whose cells are kept: those that have ended, and those that were given up to
-/// the cluster's store.
+/// the cluster's store. As many calls that have run code once are kept, too.
 const MAX_ABSENT: usize = 1000;
 /// The number of events that a slow reader of all sessions may be behind.
 const EVENT_CAPACITY: usize = 1024;
@@ -74,8 +77,18 @@ struct KnownSessions {
     sessions: HashMap<SessionId, Arc<SessionHistory>>,
     /// Those that are absent, in the order in which they became so.
     absent: BTreeMap<u64, SessionId>,
+    /// The calls that have run code once, in the order in which they ended. There may be far more of them than of
+    /// sessions.
+    ended_runs: BTreeMap<u64, SessionId>,
     /// The number of absences so far.
     turns: u64,
+}
+
+impl KnownSessions {
+    /// Returns the absent ones among those that `history` is one of: sessions, or code that ran once.
+    fn queue_of(&mut self, history: &SessionHistory) -> &mut BTreeMap<u64, SessionId> {
+        if history.is_run() { &mut self.ended_runs } else { &mut self.absent }
+    }
 }
 
 impl Default for History {
@@ -115,7 +128,7 @@ impl History {
         if let Some(found) = known.sessions.get(id) {
             return found.clone();
         }
-        let history = Arc::new(SessionHistory::new(id, owner, self.changes.clone()));
+        let history = Arc::new(SessionHistory::new(id, owner, self.changes.clone(), None));
         known.sessions.insert(id.clone(), history.clone());
         drop(known);
         history.send(None, SessionChange::Created);
@@ -139,8 +152,8 @@ impl History {
         if let Some(earlier) = earlier {
             known.absent.remove(&earlier.turn);
         }
-        known.absent.insert(turn, id.clone());
-        let forgotten = self.forget_absent(&mut known);
+        known.queue_of(&history).insert(turn, id.clone());
+        let forgotten = self.forget_absent(&mut known, &history);
         drop(known);
         // Dropped here, since freeing many cells takes a while.
         drop(forgotten);
@@ -174,11 +187,12 @@ impl History {
         self.known.lock().sessions.values().cloned().collect()
     }
 
-    /// Forgets the sessions that have been absent for longest, beyond the maximum number. Returns their histories.
-    fn forget_absent(&self, known: &mut KnownSessions) -> Vec<Arc<SessionHistory>> {
+    /// Forgets the sessions that have been absent for longest, beyond the maximum number of those like `latest`.
+    /// Returns their histories.
+    fn forget_absent(&self, known: &mut KnownSessions, latest: &SessionHistory) -> Vec<Arc<SessionHistory>> {
         let mut forgotten = Vec::new();
-        while known.absent.len() > MAX_ABSENT
-            && let Some((_, id)) = known.absent.pop_first()
+        while known.queue_of(latest).len() > MAX_ABSENT
+            && let Some((_, id)) = known.queue_of(latest).pop_first()
         {
             if let Some(history) = known.sessions.remove(&id) {
                 self.bytes.fetch_sub(history.state.lock().forget_all(), Ordering::Relaxed);
@@ -272,6 +286,7 @@ impl Place {
 
 #[cfg(test)]
 mod tests {
+    use belljar_core::CallCancellation;
     use belljar_core::mime::{DisplayData, DisplayEvent};
 
     use super::*;
@@ -347,6 +362,26 @@ mod tests {
         let cells = history.find(&id).unwrap().cells();
         assert_eq!((cells.len(), cells.first().map(|cell| cell.number)), (MAX_CELLS, Some(1)));
         drop(waiting);
+    }
+
+    #[test]
+    fn ended_runs_are_bounded_and_displace_no_sessions() {
+        let history = Arc::new(History::default());
+        let [ended, running] = [id(), id()];
+        history.session(&ended, None);
+        history.set_absent(&ended, AbsenceReason::Completed);
+        let waiting = history.begin_run(running.clone(), None, "1", CallCancellation::default());
+        for _ in 0..MAX_ABSENT + 3 {
+            let run = history.begin_run(id(), None, "1", CallCancellation::default());
+            run.end(Err("refused".into()));
+        }
+        assert_eq!(history.all().len(), MAX_ABSENT + 2);
+        assert!(history.find(&ended).is_some());
+        assert!(history.find(&running).is_some_and(|found| found.stop() && found.absence().is_none()));
+        drop(waiting);
+        assert!(history.find(&running).is_some_and(|found| !found.stop()));
+        let all: usize = history.all().iter().map(|session| session.state.lock().bytes).sum();
+        assert_eq!(history.bytes.load(Ordering::Relaxed), all);
     }
 
     #[test]

@@ -66,8 +66,10 @@ pub struct SessionOverview {
     pub last_code: Arc<str>,
     /// The most bytes of memory that the interpreter has had, as of the last cell.
     pub memory: Option<u64>,
-    /// True if the session is a call of `run_python_code` that can wait on the disk.
+    /// True if the session is a call of `run_python_code`.
     pub is_program: bool,
+    /// True for a call of `run_python_code` that cannot wait on the disk: there is no session.
+    pub is_run: bool,
 }
 
 impl SessionOverview {
@@ -92,19 +94,22 @@ impl SessionOverview {
             last_code: "".into(),
             memory: None,
             is_program: false,
+            is_run: false,
         }
     }
 
-    /// Creates the overview of a session that is not in the table.
+    /// Creates the overview of a session that is not in the table, or of code that runs once.
     pub(crate) fn of_absent(id: SessionId, history: &SessionHistory) -> Self {
         let absence = history.absence();
         let activity = match absence {
+            None if history.is_run() => SessionActivity::Running,
             Some(absence) if absence.reason == AbsenceReason::Away => SessionActivity::Away,
             // Without a reason, the session is about to end.
             _ => SessionActivity::Completed,
         };
-        let since = absence.map(|absence| Duration::from_millis(absence.since));
-        Self::new(history.handle.clone(), id, history.owner.clone(), activity, since).with_history(history)
+        let last_used = absence.map_or(history.created, |absence| absence.since);
+        let last_used = Some(Duration::from_millis(last_used));
+        Self::new(history.handle.clone(), id, history.owner.clone(), activity, last_used).with_history(history)
     }
 
     /// Adds what the history has about the session.
@@ -112,11 +117,12 @@ impl SessionOverview {
     pub(crate) fn with_history(mut self, history: &SessionHistory) -> Self {
         let (cells, last) = history.last();
         (self.created, self.cells, self.memory) = (Some(history.created), cells, history.memory());
+        (self.is_program, self.is_run) = (history.is_run(), history.is_run());
         if let Some(last) = last {
             self.last_code = last.code.clone();
             self.questions = last.questions().len();
             let run = last.run();
-            self.is_program = run.as_ref().is_some_and(|run| run.info.is_program);
+            self.is_program |= run.as_ref().is_some_and(|run| run.info.is_program);
             let is_asleep = run.is_some_and(|run| run.state() == crate::runs::RunState::Asleep);
             if self.activity == SessionActivity::Running
                 && (is_asleep || last.current_state() == super::CellState::Waiting)

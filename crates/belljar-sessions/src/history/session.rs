@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use belljar_core::CallCancellation;
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
@@ -26,6 +27,8 @@ pub struct SessionHistory {
     /// The time at which the session was created, or first used since the server's start, in milliseconds since 1970.
     pub created: u64,
     pub(super) state: Mutex<SessionCells>,
+    /// The cancellation of the call, if this is code that runs once.
+    run: Option<CallCancellation>,
     /// The channel of the session's events, while an operator follows it.
     events: Mutex<Option<broadcast::Sender<SessionEvent>>>,
     /// The events of all sessions.
@@ -93,13 +96,20 @@ impl SessionCells {
 }
 
 impl SessionHistory {
-    pub(super) fn new(id: &SessionId, owner: Option<&Owner>, changes: broadcast::Sender<SessionEvent>) -> Self {
+    /// Creates the history of a session; with `run`, that of code that runs once.
+    pub(super) fn new(
+        id: &SessionId,
+        owner: Option<&Owner>,
+        changes: broadcast::Sender<SessionEvent>,
+        run: Option<CallCancellation>,
+    ) -> Self {
         let now = milliseconds_now();
         Self {
             handle: SessionHandle::of(id),
             owner: owner.cloned(),
             created: now,
             state: Mutex::default(),
+            run,
             events: Mutex::default(),
             changes,
             updated: AtomicU64::new(now),
@@ -140,6 +150,22 @@ impl SessionHistory {
         self.state.lock().memory
     }
 
+    /// Returns whether this is code that runs once, in an interpreter of its own, and not a session.
+    pub fn is_run(&self) -> bool {
+        self.run.is_some()
+    }
+
+    /// Stops code that runs once. Returns false if it has ended, and for sessions.
+    pub fn stop(&self) -> bool {
+        match &self.run {
+            Some(call) if self.absence().is_none() => {
+                drop(call.kill_on_drop());
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Returns the absence of the session from the table of this server, if it is absent.
     pub(crate) fn absence(&self) -> Option<Absence> {
         self.state.lock().absence
@@ -177,7 +203,7 @@ mod tests {
     #[test]
     fn channel_exists_while_the_session_is_followed() {
         let (changes, _) = broadcast::channel(1);
-        let history = SessionHistory::new(&SessionId::random().unwrap(), None, changes);
+        let history = SessionHistory::new(&SessionId::random().unwrap(), None, changes, None);
         history.send(None, SessionChange::Created);
         assert!(history.events.lock().is_none());
         assert!(!history.is_followed());

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use belljar_core::CallCancellation;
 use belljar_core::kernel::ShellRequest;
 use serde_json::Value;
 
@@ -10,7 +11,7 @@ use super::queueing::result;
 use super::table::SessionEntry;
 use super::{Owner, Sessions};
 use crate::error::SessionError;
-use crate::history::{CellGuard, History, SessionActivity, SessionHandle, SessionOverview};
+use crate::history::{CellGuard, History, RunRecord, SessionActivity, SessionHandle, SessionOverview};
 use crate::id::SessionId;
 use crate::session::Session;
 
@@ -39,6 +40,14 @@ impl Sessions {
     pub(super) fn record_cell_of(&self, id: &SessionId, owner: Option<&Owner>, code: &str) -> Option<CellGuard> {
         let history = self.shared.history.get()?;
         Some(CellGuard::new(history.begin_cell(id, owner, code, self.by_operator)))
+    }
+
+    /// Records code that this client runs once, without a session, if cells are recorded. `cancellation` is that of the
+    /// call.
+    pub fn record_run(&self, code: &str, cancellation: &CallCancellation) -> Option<RunRecord> {
+        let history = self.shared.history.get()?;
+        let id = SessionId::random().ok()?;
+        Some(history.begin_run(id, self.owner.as_ref(), code, cancellation.clone()))
     }
 
     /// Returns all sessions of all clients, and those that have ended, or that this server has given up to the
