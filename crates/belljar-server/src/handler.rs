@@ -156,7 +156,7 @@ impl Server {
     pub async fn answer(&self, code: &str) -> String {
         let request = OneShotRequest { code: code.to_owned(), ..OneShotRequest::default() };
         let (notifier, _) = ClientNotifier::new(NotificationFilter { level: None, progress: false });
-        match self.runner.run(request, RunClient::new(notifier), None, None).await {
+        match self.runner.run(request, RunClient::new(notifier), None, None, None).await {
             Ok(mut answer) => {
                 answer.truncate(self.options.sandbox.max_answer);
                 answer.text(self.options.mode)

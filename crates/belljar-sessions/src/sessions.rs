@@ -33,6 +33,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::error::SessionError;
 use crate::files::FileAddress;
 use crate::folders::SessionFolders;
+use crate::history::CellGuard;
 use crate::id::SessionId;
 use crate::parking::ParkedWork;
 use crate::pool::GuestThreadPool;
@@ -280,20 +281,35 @@ impl Sessions {
         cell: CellRequest,
         observer: Arc<dyn CellObserver>,
     ) -> impl Future<Output = Result<CellReport, SessionError>> + Send + use<> {
+        self.execute_recorded(id, cell, observer).1
+    }
+
+    /// Does the same as [`Sessions::execute`]. Also returns the number of the cell in the session's history, if cells
+    /// are recorded.
+    ///
+    /// # Errors
+    /// As [`Sessions::execute`].
+    pub fn execute_recorded(
+        &self,
+        id: &SessionId,
+        cell: CellRequest,
+        observer: Arc<dyn CellObserver>,
+    ) -> (Option<u64>, impl Future<Output = Result<CellReport, SessionError>> + Send + use<>) {
         let cancellation = CallCancellation::default();
         let guard = cancellation.interrupt_on_drop(CANCEL_GRACE);
         let kind = JobKind::Cell(cell.code.len());
         let work = ParkedWork::new(self.shared.pool.clone(), self.tenant.clone());
-        let arrival = SystemTime::now();
+        let (arrival, mut number) = (SystemTime::now(), None);
         let queued = self.open(id).and_then(|session| {
             let record = self.record_cell(&session, &cell.code);
+            number = record.as_ref().map(CellGuard::number);
             let call = CellCall { shared: self.shared.clone(), cancellation, work, run: None, arrival, record };
             let work =
                 move |state: &mut SessionState, session: &Session| call.begin(state, session, cell, observer, None);
             self.queue_code(session, kind, Box::new(work))
         });
         let timeout = self.shared.pool.tenants().queue_timeout();
-        async move {
+        let report = async move {
             let (ticket, queued) = queued?;
             let report = tokio::select! {
                 report = result(Ok(queued)) => report,
@@ -301,7 +317,8 @@ impl Sessions {
             };
             drop(guard);
             report
-        }
+        };
+        (number, report)
     }
 
     /// Returns the session's files.

@@ -44,7 +44,7 @@ use axum::response::Response;
 use axum::routing::get;
 use belljar_audit::{Details, Event};
 use belljar_core::Activity;
-use belljar_sessions::{SessionActivity, SessionHandle, SessionId, SessionOverview, Sessions};
+use belljar_sessions::{Place, SessionActivity, SessionHandle, SessionId, SessionOverview, Sessions};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -130,18 +130,28 @@ impl Admin {
     }
 
     /// Finds a session whose files can be read now: reading waits for the call that runs.
-    fn open_idle(&self, handle: &str) -> Result<(SessionTools, SessionId), AdminError> {
+    async fn open_idle(&self, handle: &str) -> Result<(SessionTools, SessionId), AdminError> {
         match self.find(handle)?.activity {
             SessionActivity::Running | SessionActivity::Waiting => Err(AdminError::busy()),
-            SessionActivity::Idle | SessionActivity::Asleep | SessionActivity::Completed => self.open(handle),
+            SessionActivity::Idle | SessionActivity::Asleep | SessionActivity::Away | SessionActivity::Completed => {
+                self.open(handle).await
+            }
         }
     }
 
-    /// Finds a session that has not ended, and returns the tools for acting in place of its client.
-    fn open(&self, handle: &str) -> Result<(SessionTools, SessionId), AdminError> {
+    /// Finds a session that has not ended, and returns the tools for acting in place of its client. One that is in the
+    /// cluster's store becomes active here.
+    async fn open(&self, handle: &str) -> Result<(SessionTools, SessionId), AdminError> {
         let found = self.find(handle)?;
-        if found.activity == SessionActivity::Completed {
-            return Err(AdminError::ended());
+        match found.activity {
+            SessionActivity::Completed => return Err(AdminError::ended()),
+            _ if found.is_run => return Err(AdminError::runs_once()),
+            SessionActivity::Away => match self.sessions().locate(&found.id).await? {
+                Place::Here => {}
+                Place::Elsewhere(_) => return Err(AdminError::elsewhere()),
+                Place::Nowhere => return Err(AdminError::ended()),
+            },
+            SessionActivity::Running | SessionActivity::Waiting | SessionActivity::Idle | SessionActivity::Asleep => {}
         }
         Ok((self.tools.for_operator(found.owner), found.id))
     }

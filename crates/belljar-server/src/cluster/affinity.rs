@@ -8,18 +8,24 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::pass::Passer;
+use super::routes::is_of_replicas;
 use super::signature::PassedOn;
 use crate::arrival::SessionTurn;
 use crate::http::SESSION_ID_HEADER;
 
 /// Passes the requests of MCP sessions on to the replicas that have them. If such a replica is gone, so is the MCP
-/// session, and the client opens another one.
+/// session, and the client opens another one. This is the outermost layer of what may pass a request on.
 pub(crate) async fn affinity(State(passer): State<Passer>, mut request: Request, next: Next) -> Response {
+    let was_passed_on = request.extensions().get::<PassedOn>().is_some();
+    if !was_passed_on && is_of_replicas(request.uri().path()) {
+        // Passed on, it would be signed as a request of this replica.
+        return StatusCode::NOT_FOUND.into_response();
+    }
     if let Some(session) = request.headers().get(SESSION_ID_HEADER).and_then(|value| value.to_str().ok()) {
         let not_found = || (StatusCode::NOT_FOUND, "Not Found: Session not found").into_response();
         let Some((node, own)) = session.split_once('.') else { return not_found() };
         if node != passer.cluster.node() {
-            if request.extensions().get::<PassedOn>().is_some() {
+            if was_passed_on {
                 return not_found();
             }
             let Some(node) = passer.cluster.find_node(node).await else { return not_found() };

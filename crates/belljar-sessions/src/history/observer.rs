@@ -71,11 +71,11 @@ impl CellObserver for WatchedObserver {
             // The operator has no other client than the console.
             Err(InputError::Unavailable) if self.record.by_operator => {
                 let (reply, line) = channel();
-                self.record.ask_for_line(prompt, move |line| {
+                let is_asked = self.record.ask_for_line(prompt, move |line| {
                     // Fails if the code was stopped in the meantime.
                     let _ = reply.send(line.ok_or(InputError::Declined));
                 });
-                Ok(line)
+                if is_asked { Ok(line) } else { Err(InputError::Unavailable) }
             }
             asked => asked,
         }

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use belljar_core::kernel::CellObserver;
@@ -180,8 +180,9 @@ pub struct Run {
     inputs: AtomicU64,
     progress: Mutex<RunProgress>,
     changed: watch::Sender<()>,
-    /// The record for operators, if cells are recorded.
-    record: OnceLock<Arc<CellRecord>>,
+    /// The record for operators, if cells are recorded. Weak, since the result may wait for its client for longer than
+    /// the history keeps the cell.
+    record: OnceLock<Weak<CellRecord>>,
 }
 
 /// The part of a run that changes.
@@ -254,17 +255,26 @@ impl Run {
     }
 
     pub(crate) fn set_record(&self, record: &Arc<CellRecord>) {
-        let _ = self.record.set(record.clone());
+        let _ = self.record.set(Arc::downgrade(record));
+    }
+
+    fn record(&self) -> Option<Arc<CellRecord>> {
+        self.record.get()?.upgrade()
     }
 
     /// Returns whether operators see what the run asks, and can answer.
     pub fn has_operators(&self) -> bool {
-        self.record.get().is_some()
+        self.record().is_some()
+    }
+
+    /// Returns the number of the cell in the record for operators, if cells are recorded.
+    pub fn cell_number(&self) -> Option<u64> {
+        self.record().map(|record| record.number)
     }
 
     /// Returns the observer that also fills the record for operators, if there is one.
     pub(crate) fn watched(&self, observer: Arc<dyn CellObserver>) -> Arc<dyn CellObserver> {
-        match self.record.get() {
+        match self.record() {
             Some(record) => record.observer(observer),
             None => observer,
         }
@@ -272,7 +282,7 @@ impl Run {
 
     /// Tells operators that what the run asks has changed.
     fn note_questions(&self) {
-        if let Some(record) = self.record.get() {
+        if let Some(record) = self.record() {
             record.note_questions();
         }
     }

@@ -8,6 +8,7 @@ use super::durable::StoredRuns;
 use super::table::SessionEntry;
 use crate::cluster::{Cluster, DistantRun, Place};
 use crate::error::SessionError;
+use crate::history::AbsenceReason;
 use crate::id::SessionId;
 use crate::runs::{Run, RunId};
 use crate::store::Store;
@@ -40,11 +41,22 @@ impl Sessions {
                     return Ok(Place::Here);
                 }
                 let place = cluster.activate(store, id, true).await?;
-                if place == Place::Here {
-                    self.adopt_run(store, id);
+                match &place {
+                    Place::Here => self.adopt_run(store, id),
+                    Place::Elsewhere(_) => {}
+                    Place::Nowhere => self.note_end_elsewhere(id),
                 }
                 Ok(place)
             }
+        }
+    }
+
+    /// Notes that a session which this server has given up does not exist any more.
+    fn note_end_elsewhere(&self, id: &SessionId) {
+        let Some(history) = self.shared.history.get() else { return };
+        let absence = history.find(id).and_then(|found| found.absence());
+        if absence.is_some_and(|absence| absence.reason == AbsenceReason::Away) {
+            history.set_absent(id, AbsenceReason::Completed);
         }
     }
 

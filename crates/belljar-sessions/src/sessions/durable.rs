@@ -300,7 +300,11 @@ impl Sessions {
         let (tenant, now) = (self.tenant_of_run(&run), self.shared.clock.now());
         let session = Session::with_running_job(state, id.clone(), owner, tenant, now, handle);
         let session = Arc::new(session.with_program(stored.info.is_program));
-        self.shared.table.lock().insert(id, SessionEntry::Active(session.clone()));
+        {
+            let mut table = self.shared.table.lock();
+            table.insert(id.clone(), SessionEntry::Active(session.clone()));
+            self.shared.note_presence(&id);
+        }
         let (done, answer) = oneshot::channel();
         let (work, current) = (call.work.clone(), Arc::new(parking_lot::Mutex::new(session.clone())));
         let due = stored.wake_at.map(|time| Duration::from_millis(time.saturating_sub(milliseconds_now())));

@@ -12,7 +12,7 @@ use super::{Owner, SessionOptions};
 use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::error::SessionError;
-use crate::history::History;
+use crate::history::{AbsenceReason, History};
 use crate::id::SessionId;
 use crate::pool::GuestThreadPool;
 use crate::runs::RunRegistry;
@@ -54,7 +54,7 @@ impl Drop for EndingSession {
     fn drop(&mut self) {
         self.shared.table.lock().remove(&self.id);
         if let Some(history) = self.shared.history.get() {
-            history.end(&self.id);
+            history.set_absent(&self.id, AbsenceReason::Completed);
         }
     }
 }
@@ -154,7 +154,15 @@ impl Shared {
         let tenant = tenant.unwrap_or_else(|| tenant_of(self.pool.tenants(), owner.as_ref()));
         let session = Arc::new(Session::new(id.clone(), owner, tenant, true, now));
         table.insert(id.clone(), SessionEntry::Active(session.clone()));
+        self.note_presence(id);
         Ok(session)
+    }
+
+    /// Notes that a session is in the table, which it may have left before. The table must be locked.
+    pub(super) fn note_presence(&self, id: &SessionId) {
+        if let Some(history) = self.history.get() {
+            history.set_present(id);
+        }
     }
 
     /// Ends an expired session, unless another process has used it in the meantime.
@@ -171,7 +179,7 @@ impl Shared {
             activity.record_session(Event::SessionEnd, id.as_str(), owner.as_deref(), expired);
         }
         if let Some(history) = self.history.get() {
-            history.end(id);
+            history.set_absent(id, AbsenceReason::Completed);
         }
         if let (Some(SessionEntry::Hibernated(HibernatedSession { owner, .. })), Some(folders)) =
             (&entry, &self.services.folders)
@@ -216,6 +224,9 @@ impl Shared {
         if self.cluster().is_some() {
             // Another replica may use it next.
             table.remove(&session.id);
+            if let Some(history) = self.history.get() {
+                history.set_absent(&session.id, AbsenceReason::Away);
+            }
         } else {
             let (owner, tenant) = (session.owner.clone(), session.tenant.clone());
             let hibernated = HibernatedSession { last_used, owner, tenant };

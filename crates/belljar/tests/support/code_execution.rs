@@ -75,14 +75,16 @@ fn joined(mut chunked: &[u8]) -> Vec<u8> {
 }
 
 impl Backend {
-    /// Starts a server with sessions.
+    /// Starts a server with sessions, and with these tools alone unless the options name others.
     pub(crate) fn start<'a>(options: impl IntoIterator<Item = &'a str>) -> Self {
         Self::start_transport("streamable-http", options)
     }
 
     pub(crate) fn start_transport<'a>(transport: &str, options: impl IntoIterator<Item = &'a str>) -> Self {
-        let usual = ["--port", "0", "--toolset", "interpreter", "--code-execution"];
-        let mut command = Belljar::new().arg(transport).args(usual).args(options).into_command();
+        let options: Vec<&str> = options.into_iter().collect();
+        let tools: &[&str] = if options.contains(&"--toolset") { &[] } else { &["--toolset", "interpreter"] };
+        let usual = Belljar::new().args([transport, "--port", "0", "--code-execution"]);
+        let mut command = usual.args(tools.iter().copied()).args(options).into_command();
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let line = lines.next().unwrap().unwrap();

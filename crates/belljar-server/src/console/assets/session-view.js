@@ -164,7 +164,7 @@ export class BelljarSession extends HTMLElement {
           action("stop", "Interrupt", () => post(`${this.path}/interrupt`), isBusy),
           action("restart", "Restart", async () => await confirmed("Replace the interpreter by a new one? Variables are lost, files stay.", "Restart") && post(`${this.path}/restart`), !isOver),
           this.server.can_fork ? action("fork", "Fork", async () => this.dispatchEvent(new CustomEvent("open", { detail: (await post(`${this.path}/fork`)).handle })), !isOver) : null,
-          action("sleep", "Sleep", async () => { if (!(await post(`${this.path}/sleep`)).done) this.say("The session cannot sleep now."); }, !isOver && session.state !== "asleep"),
+          action("sleep", "Sleep", async () => { if (!(await post(`${this.path}/sleep`)).done) this.say("The session cannot sleep now."); }, !isOver && session.state !== "asleep" && session.state !== "away"),
           action("end", "End", async () => await confirmed("End the session? Its variables and files are deleted.", "End") && remove(this.path), !isOver, "danger"))),
       h("p", { class: "facts" }, [
         session.owner ? plainText(session.owner) : "no owner", plural(session.cells, "cell"), session.memory ? `${bytes(session.memory)} memory` : null,
@@ -211,7 +211,7 @@ export class BelljarSession extends HTMLElement {
     }
     const ended = cells.filter((cell) => cell.ended).length;
     if (this.tab > 2 && (isOpened || ended !== this.ended)) {
-      if (this.session?.state === "asleep" && this.tab === 3 && !this.mayWake) {
+      if (["asleep", "away"].includes(this.session?.state) && this.tab === 3 && !this.mayWake) {
         fill(element, h("p", { class: "empty" }, "The session sleeps. ", button("Wake it and list its files", () => { this.mayWake = true; files(element, this.path); })));
       } else (this.tab === 3 ? files : variables)(element, this.path);
     }
