@@ -7,7 +7,7 @@ use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::pass::Passer;
+use super::pass::{PassError, Passer};
 use super::routes::is_of_replicas;
 use super::signature::PassedOn;
 use crate::arrival::SessionTurn;
@@ -37,7 +37,12 @@ pub(crate) async fn affinity(State(passer): State<Passer>, mut request: Request,
                 Method::POST => to_bytes(body, usize::MAX).await.unwrap_or_default(),
                 _ => Bytes::new(),
             };
-            return passer.pass(&node, &parts, body).await.unwrap_or_else(IntoResponse::into_response);
+            return match passer.pass(&node, &parts, body).await {
+                Ok(response) => response,
+                // Nothing was sent, and its lease has run out: the client has to open another session.
+                Err(PassError::NotSent(_)) if passer.cluster.find_node(&node.id).await.is_none() => not_found(),
+                Err(error) => error.into_response(),
+            };
         }
         let Ok(own) = HeaderValue::try_from(own) else { return not_found() };
         request.headers_mut().insert(SESSION_ID_HEADER, own);
