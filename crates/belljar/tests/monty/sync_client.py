@@ -1,5 +1,6 @@
 """Runs feeds with pydantic-monty's synchronous client on the worker whose path is the first argument."""
 
+import dataclasses
 import datetime
 import decimal
 import math
@@ -128,6 +129,11 @@ def check_unknown_names(session: MontySession) -> None:
     ):
         found = session.feed_run(code)
         assert expected in (None, repr(found)), found
+    found = session.feed_run("import dataclasses\n[dataclasses.Field, dataclasses.FrozenInstanceError]")
+    assert found == [dataclasses.Field, "<class 'dataclasses.FrozenInstanceError'>"], found
+    frozen = "@dataclasses.dataclass(frozen=True)\nclass Frozen:\n    x: int = 1\nFrozen().x = 2"
+    error = raised(session, frozen).exception()
+    assert isinstance(error, dataclasses.FrozenInstanceError) and str(error) == "cannot assign to field 'x'", error
     class_of_code = session.feed_run("OutOfStock")
     assert class_of_code is not None
     try:
