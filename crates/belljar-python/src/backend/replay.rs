@@ -46,7 +46,15 @@ impl WasmKernel {
         held.set_packages(members, tried.clone());
         let installer = self.installer(&observer);
         let calls = calls.map(|saved| {
-            RunCalls::restore(&mut self.interpreter, saved, observer.clone(), waker.clone(), Some(held.clone()))
+            let scrubber = self.backend.shared.scrubber();
+            RunCalls::restore(
+                &mut self.interpreter,
+                saved,
+                observer.clone(),
+                waker.clone(),
+                Some(held.clone()),
+                scrubber,
+            )
         });
         let input = InputHandler { observer: observer.clone(), held: Some(held.clone()), calls: calls.clone() };
         self.connect(&outputs, &installer, input, Some(&waker));

@@ -83,7 +83,8 @@ impl WasmKernel {
         let own_timeout = clock.own_timeout();
         let held = self.recorder.take().map(|recorder| Arc::new(HeldCell::new(recorder, limits, own_timeout)));
         let calls = calls.map(|saved| {
-            RunCalls::restore(&mut self.interpreter, saved, observer.clone(), waker.clone(), held.clone())
+            let scrubber = self.backend.shared.scrubber();
+            RunCalls::restore(&mut self.interpreter, saved, observer.clone(), waker.clone(), held.clone(), scrubber)
         });
         let input = InputHandler { observer: observer.clone(), held: held.clone(), calls: calls.clone() };
         self.connect(&outputs, &installer, input, Some(&waker));
