@@ -81,7 +81,7 @@ impl WasmKernel {
                 return Err(CellResult { execution_count: self.execution_count, status, outputs: outputs.take() });
             }
         };
-        let input = InputHandler { observer: observer.clone(), held: held.clone(), calls: calls.clone() };
+        let input = InputHandler { observer: observer.clone(), held: held.clone(), calls: calls.clone(), scrubber };
         self.connect(&outputs, &installer, input, waker);
         let limits = limits.with_timeout(cell.timeout);
         self.interpreter.set_wall_time(limits.wall_time);

@@ -60,6 +60,26 @@ fn large_values_and_arguments_of_tools_are_without_secrets() {
 }
 
 #[test]
+fn prompts_are_without_secrets() {
+    let mut command = site().belljar("stdio").args(["--toolset", "interpreter"]).into_command();
+    command.stderr(std::process::Stdio::inherit());
+    let mut wire = Wire::spawn(command);
+    wire.initialize_with(json!({ "elicitation": {} }));
+    let cell = json!({ "name": "execute_code", "arguments": { "code": format!("input({VALUE})") } });
+    let id = wire.send("tools/call", cell);
+    let question = loop {
+        let message = wire.next().unwrap();
+        if message["method"] == "elicitation/create" {
+            break message;
+        }
+    };
+    assert!(question["params"]["message"].as_str().unwrap().contains(&"*".repeat(TOKEN.len())), "{question}");
+    let reply = json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "action": "decline" } });
+    wire.write(format!("{reply}\n").as_bytes());
+    wire.answer(id);
+}
+
+#[test]
 fn parts_of_files_are_without_secrets_that_cross_their_ends() {
     let data = tempfile::tempdir().unwrap();
     let start = || {
