@@ -213,7 +213,11 @@ impl Session {
         // An installation has no number, so that those of feeds are what the parent counts.
         self.feeds += u32::from(install.is_none());
         self.times.feed = 0;
-        let observer = Arc::new(self.observer(Questions::numbered_from(self.next_call)));
+        let mut observer = self.observer(Questions::numbered_from(self.next_call));
+        if install.is_some() {
+            observer.remove_turn_limit();
+        }
+        let observer = Arc::new(observer);
         let waker = self.waker();
         let activity = self.record.activity();
         let step = self.step(&observer, |kernel, observer| kernel.begin(&cell, activity.observe(observer), waker));
@@ -270,6 +274,11 @@ impl Session {
             if self.link.shared.is_closed() {
                 return TurnEnd::Closed;
             }
+            let turn_error = observer.turn_error();
+            if let Some(error) = &turn_error {
+                // The code has handled the interrupt of its turn, and cannot ask any more.
+                observer.questions().abort(error);
+            }
             let next = observer.questions().next_step();
             match next {
                 NextStep::Ask(event) => {
@@ -281,6 +290,8 @@ impl Session {
                     self.suspended = Some(observer);
                     return TurnEnd::Event(resolve(pending));
                 }
+                // The next step interrupts the code again.
+                NextStep::Resolve(_) | NextStep::Wait if turn_error.is_some() => {}
                 NextStep::Resolve(_) | NextStep::Wait => self.wait(wait),
             }
             step = self.step(&observer, |kernel, _| kernel.resume());
@@ -295,8 +306,14 @@ impl Session {
     fn finish(&mut self, observer: &Arc<FeedObserver>, result: CellResult) -> TurnEnd {
         self.end_feed(observer);
         self.record.end(&result.status);
-        let event = match result.status {
-            CellStatus::Ok => {
+        let event = match (result.status, observer.turn_error()) {
+            (CellStatus::TimedOut { after, .. }, _) => error_event(self.time_limit(observer, after)),
+            (CellStatus::KernelDied(reason), _) => {
+                let event = self.died(observer, &reason);
+                return self.restart(observer, event);
+            }
+            (_, Some(error)) => error_event(error),
+            (CellStatus::Ok, None) => {
                 let end = observer.take_value().and_then(|value| serde_json::from_str(value.json.get()).ok());
                 match end {
                     Some(FeedEnd::Complete(complete)) => Event::Complete(complete),
@@ -304,12 +321,7 @@ impl Session {
                     None => violation("the feed ended without a result: the code has changed what Python itself needs"),
                 }
             }
-            CellStatus::TimedOut { after, .. } => error_event(self.time_limit(observer, after)),
-            CellStatus::Error(error) => error_event(exception_of_cell(&error, "")),
-            CellStatus::KernelDied(reason) => {
-                let event = self.died(observer, &reason);
-                return self.restart(observer, event);
-            }
+            (CellStatus::Error(error), None) => error_event(exception_of_cell(&error, "")),
         };
         TurnEnd::of(observer, event)
     }
@@ -322,13 +334,18 @@ impl Session {
     fn died(&self, observer: &FeedObserver, reason: &ExitReason) -> Event {
         let limit = self.settings.limits.max_feed_duration_micros.map(Duration::from_micros);
         let lost = "the interpreter was ended, and the session's variables are lost";
-        match (reason, limit) {
+        let exceeded = match (reason, limit) {
             (ExitReason::Limit(LimitKind::WallTime | LimitKind::WaitTime), Some(limit)) => {
-                let mut error = self.time_limit(observer, limit);
+                Some(self.time_limit(observer, limit))
+            }
+            _ => observer.turn_error(),
+        };
+        match exceeded {
+            Some(mut error) => {
                 error.message = error.message.map(|message| format!("{message} ({lost})"));
                 error_event(error)
             }
-            _ => {
+            None => {
                 let error = reason.to_cell_error(self.backend.limits());
                 error_event(exception_of_cell(&error, &format!(" ({lost})")))
             }
@@ -390,6 +407,7 @@ impl Session {
             return TurnEnd::Event(violation(&reason));
         }
         self.suspended = None;
+        observer.begin_turn();
         if let Some(kernel) = &mut self.kernel {
             kernel.exclude_wait();
         }

@@ -40,7 +40,7 @@ struct Reading {
     sessions: Sessions,
     /// The address of the next part.
     address: FileAddress,
-    /// The file's size when it was listed. A part may be shorter than its range, since secrets in it are replaced.
+    /// The file's size when it was listed. A part may be shorter than its range if the file has changed.
     size: u64,
     /// The first part, until it is sent.
     first: Option<Vec<u8>>,

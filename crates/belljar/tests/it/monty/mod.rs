@@ -61,6 +61,23 @@ fn remote_worker_runs_feeds_and_continues_dumps() {
 }
 
 #[test]
+fn feed_goes_on_from_its_dump_after_its_server_was_killed() {
+    let (data, directory) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let options = ["--data-dir", data.path().to_str().unwrap()];
+    let client = |workers: &RemoteWorkers| {
+        let mut command = script("killed_server.py");
+        command.arg(workers.url()).arg(RemoteWorkers::TOKEN).arg(directory.path().join("dump"));
+        command
+    };
+    let mut first = RemoteWorkers::start_with(&options);
+    let server = first.server.child.id().to_string();
+    run(client(&first).arg(server));
+    assert!(!first.server.child.wait().unwrap().success());
+    let second = RemoteWorkers::start_with(&options);
+    run(&mut client(&second));
+}
+
+#[test]
 fn clients_of_version_5_run_feeds_and_continue_dumps() {
     run(script_of_version_5("sync_client.py").arg(WorkerProgram::new().path()).arg("5"));
     run(script_of_version_5("async_client.py").arg(WorkerProgram::new().path()));
