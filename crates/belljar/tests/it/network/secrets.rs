@@ -17,7 +17,7 @@ const VALUE: &str = "('s3cret/V' + 'alue+of=the\"tests\"?&%~42')";
 fn servers_receive_the_value_and_the_code_does_not() {
     check("secrets.py");
     let records = site().records();
-    let has = |record: &serde_json::Value, value: &str| record["headers"]["authorization"] == format!("Bearer {value}");
+    let has = |record: &Value, value: &str| record["headers"]["authorization"] == format!("Bearer {value}");
     for (value, name) in [(TOKEN, "api.example.com"), (KEY, "keys.example.com")] {
         assert!(records.iter().any(|record| has(record, value)), "{name} did not receive its secret");
     }
