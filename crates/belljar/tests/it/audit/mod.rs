@@ -2,6 +2,7 @@
 
 mod documentation;
 mod failures;
+mod operators;
 mod protocols;
 mod telemetry;
 
