@@ -1,5 +1,6 @@
 //! The audit log of servers, by all protocols, and what OpenTelemetry receives.
 
+mod approvals;
 mod documentation;
 mod failures;
 mod operators;
