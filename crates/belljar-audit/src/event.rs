@@ -36,7 +36,7 @@ events! {
     /// The first record of a file.
     AuditOpen = "audit.open", "the first record of a file; `previous` is the hash that the chain goes on from";
     /// Records were not written.
-    AuditLost = "audit.lost", "`count` records were not written, since the queue of records was full";
+    AuditLost = "audit.lost", "`count` records were not written, since the queue of records was full, or were not delivered to `name`";
     /// A file ends with a part of a line.
     AuditRecover = "audit.recover",
         "the file ended with a part of a line, as after a crash: it has `bytes` bytes, whose SHA-256 is `target`";
