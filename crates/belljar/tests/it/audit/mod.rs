@@ -49,6 +49,13 @@ impl Log {
         self.records().into_iter().filter(|record| record["event"] == event).collect()
     }
 
+    /// Returns the records of an event in the complete lines of a log that is being written.
+    fn of_complete(&self, event: &str) -> Vec<Value> {
+        let text = self.text();
+        let records = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        records.filter(|record| record["event"] == event).collect()
+    }
+
     /// Returns the only record of an event.
     fn one(&self, event: &str) -> Value {
         let found = self.of(event);

@@ -183,6 +183,46 @@ fn audit_log_is_exported_with_its_hashes() {
     assert_eq!(exported, log.text().lines().collect::<Vec<_>>());
 }
 
+/// Starts a server whose audit log is exported to a collector at this address, and written to a file.
+fn serve_with_collector(log: &Log, url: &str) -> Wire {
+    let belljar = Belljar::new().args(["stdio", "--audit", "otlp"]).args(log.options());
+    let belljar = belljar.env("OTEL_EXPORTER_OTLP_ENDPOINT", url).env("OTEL_BLRP_SCHEDULE_DELAY", "100");
+    serve(belljar.env("OTEL_TRACES_EXPORTER", "none").env("OTEL_METRICS_EXPORTER", "none").env("NO_PROXY", "127.0.0.1"))
+}
+
+#[test]
+fn records_that_a_collector_refuses_are_counted_and_stop_no_call() {
+    let log = Log::new();
+    // No process listens there.
+    let mut wire = serve_with_collector(&log, "http://127.0.0.1:1");
+    let begin = std::time::Instant::now();
+    while log.of_complete("audit.lost").is_empty() {
+        assert!(wire.run("6 * 7").contains("42"));
+        assert!(begin.elapsed() < std::time::Duration::from_secs(60), "{}", log.text());
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    end(wire);
+    log.assert_intact();
+    let lost = &log.of("audit.lost")[0];
+    assert!(lost["count"].as_u64().unwrap() > 0 && lost["name"] == "the audit log by OTLP", "{lost}");
+}
+
+#[test]
+fn collector_that_does_not_answer_delays_no_record_of_the_file() {
+    let log = Log::new();
+    // Connections are made by the system, and not accepted.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut wire = serve_with_collector(&log, &format!("http://{}", listener.local_addr().unwrap()));
+    for _ in 0..3 {
+        assert!(wire.run("6 * 7").contains("42"));
+        // The file is synced, and records are exported.
+        std::thread::sleep(std::time::Duration::from_millis(1200));
+    }
+    end(wire);
+    log.assert_intact();
+    assert_eq!(log.of("run.end").len(), 3);
+}
+
 #[test]
 fn nothing_is_exported_without_variables_and_grpc_is_refused() {
     let receiver = Receiver::start();
