@@ -15,6 +15,7 @@ use tempfile::TempDir;
 use crate::harness::{Belljar, Run};
 use crate::network_servers::{TOKEN, site};
 use crate::tool_client::tool_server;
+use crate::wheels::Wheels;
 use crate::wire::Wire;
 
 /// A log in a directory of its own.
@@ -179,6 +180,27 @@ fn calls_of_tools_and_approvals_are_recorded() {
     let (run, cell) = (log.one("run.start"), log.one("cell.start"));
     assert_eq!((&ends[0]["run"], &ends[3]["run"]), (&run["run"], &cell["run"]));
     assert_eq!(ends[3]["session"], cell["session"]);
+}
+
+#[test]
+fn installations_are_recorded_with_names_and_versions() {
+    let wheels = Wheels::new().with("belljar_made_delta", "1.5", &[("belljar_made_delta.py", "")]).with(
+        "belljar_made_echo",
+        "2.0",
+        &[("belljar_made_echo.py", "")],
+    );
+    let log = Log::new();
+    let mut wire = serve(&log, &["--toolset", "all", "--find-links", wheels.path()]);
+    wire.run("import belljar_made_delta");
+    // By the code itself.
+    wire.tool("execute_code", json!({ "code": "%pip install belljar-made-echo" }));
+    end(wire);
+    log.assert_intact();
+    let installs = log.of("install");
+    let names: Vec<_> = installs.iter().map(|install| install["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["belljar-made-delta 1.5", "belljar-made-echo 2.0"], "{}", log.text());
+    assert_eq!(installs[0]["run"], log.one("run.end")["run"]);
+    assert_eq!(installs[1]["run"], log.one("cell.end")["run"]);
 }
 
 #[test]
