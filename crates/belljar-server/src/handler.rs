@@ -22,6 +22,7 @@ use rmcp::model::{
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{RoleServer, ServerHandler};
 
+use crate::activity::scope_of;
 use crate::answer::ReturnMode;
 use crate::apps as panels;
 use crate::cluster::{Bringer, Named};
@@ -332,9 +333,14 @@ impl ServerHandler for Server {
             return Err(ErrorData::invalid_params(message, None));
         };
         let _in_flight = self.begin_call();
-        self.bring(Named::by_call(request.arguments.as_ref(), request.request_state.as_deref()), &context).await?;
+        let subject = Named::by_call(request.arguments.as_ref(), request.request_state.as_deref());
+        self.bring(subject.clone(), &context).await?;
         let recorded = self.begin_activity(&named.name, &mut context);
-        let mut record = self.runner.metrics().begin_call(named.name.clone());
+        let scope = scope_of(&context);
+        if let Some(Named::Session(session)) = &subject {
+            scope.set_session(session.as_str());
+        }
+        let mut record = self.runner.metrics().begin_call(named.name.clone(), scope);
         if let Some(tools) = self.client_tools.as_ref().filter(|_| code_tools::is_search(&named.name)) {
             let answer = match tools.code_tools.call_search(&named.name, request.arguments).await {
                 Ok(answer) => ToolAnswer::from_text(answer),
