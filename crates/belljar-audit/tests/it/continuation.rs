@@ -143,6 +143,11 @@ fn filters_select_records_of_broken_logs_too() {
     assert_eq!(found(&Filter::default()).len(), 5);
     let session = Filter { session: Some("the-session".into()), ..Filter::default() };
     assert_eq!(found(&session), ["file.read"]);
+    // The digest, and the beginnings that the console and `belljar audit show` print.
+    let digest = belljar_audit::digest("the-session");
+    for (name, count) in [(&digest[..], 1), (&digest[..16], 1), (&digest[..12], 1), ("0000", 0), ("", 0)] {
+        assert_eq!(found(&Filter { session: Some(name.into()), ..Filter::default() }).len(), count, "{name}");
+    }
     let events = Filter { events: vec!["server".into(), "audit.open".into()], ..Filter::default() };
     assert_eq!(found(&events), ["audit.open", "server.start", "server.stop"]);
     let since = |text: &str| Filter { since: Some(earliest_time(text).unwrap()), ..Filter::default() };

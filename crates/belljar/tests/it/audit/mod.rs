@@ -135,6 +135,9 @@ fn runs_and_cells_are_recorded_with_their_outcome_and_without_code() {
     let shown = show(&["--session", &session, "--event", "cell", "--json"]);
     assert_eq!(shown.lines().count(), 4, "{shown}");
     assert!(text.contains(shown.lines().next().unwrap()), "the lines are those of the file");
+    // And by its handle in the console.
+    let handle = &belljar_audit::digest(&session)[..16];
+    assert_eq!(show(&["--session", handle, "--event", "cell", "--json"]), shown);
     let shown = show(&["--event", "run.end", "--since", "1h"]);
     assert!(shown.contains("run.end → success") && shown.contains("(ZeroDivisionError)"), "{shown}");
 }
