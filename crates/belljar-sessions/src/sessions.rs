@@ -39,6 +39,7 @@ use crate::parking::ParkedWork;
 use crate::pool::GuestThreadPool;
 use crate::report::{AnswerOptions, CellReport};
 use crate::session::{JobKind, JobStep, Session};
+use crate::state::files::ReadRecord;
 use crate::state::{SessionServices, SessionState};
 use crate::store::Store;
 use crate::tenants::{Tenant, TenantKey};
@@ -176,8 +177,14 @@ impl Sessions {
     /// Records an event of a session of this client.
     fn record(&self, event: Event, id: &SessionId, details: impl FnOnce() -> Details) {
         if let Some(activity) = self.shared.services.activity.get() {
+            let details = || Details { by: self.actor(), ..details() };
             activity.record_session(event, id.as_str(), self.owner.as_deref(), details);
         }
+    }
+
+    /// Returns the party that acts, for records, if it is not the client.
+    fn actor(&self) -> Option<&'static str> {
+        self.by_operator.then_some("operator")
     }
 
     /// Returns the same sessions as the authenticated client `owner` sees them.
@@ -334,8 +341,46 @@ impl Sessions {
     /// # Errors
     /// When the session or the file does not exist.
     pub fn read(&self, address: FileAddress) -> impl Future<Output = Result<Vec<u8>, SessionError>> + Send + use<> {
-        let id = address.session.clone();
-        result(self.on(&id, 0, move |state, services, _| state.read(services, &address.path, address.range)))
+        self.read_recorded(address, None)
+    }
+
+    /// Reads the first part of a file of `size` bytes, whose other parts are read by [`Sessions::continue_download`].
+    /// All of them have one record.
+    ///
+    /// # Errors
+    /// When the session or the file does not exist.
+    pub fn begin_download(
+        &self,
+        first: FileAddress,
+        size: u64,
+    ) -> impl Future<Output = Result<Vec<u8>, SessionError>> + Send + use<> {
+        self.read_recorded(first, Some(size))
+    }
+
+    /// Reads a further part of a file.
+    ///
+    /// # Errors
+    /// When the session or the file does not exist any more.
+    pub fn continue_download(
+        &self,
+        next: FileAddress,
+    ) -> impl Future<Output = Result<Vec<u8>, SessionError>> + Send + use<> {
+        let id = next.session.clone();
+        result(self.on(&id, 0, move |state, services, _| state.read_part(services, &next.path, next.range)))
+    }
+
+    fn read_recorded(
+        &self,
+        address: FileAddress,
+        size: Option<u64>,
+    ) -> impl Future<Output = Result<Vec<u8>, SessionError>> + Send + use<> {
+        let (id, by) = (address.session.clone(), self.actor());
+        result(self.on(&id, 0, move |state, services, _| {
+            let FileAddress { path, range, .. } = &address;
+            let read = state.read_part(services, path, *range);
+            state.record_read(services, path, &read, ReadRecord { size, by });
+            read
+        }))
     }
 
     /// Writes a file into a session.

@@ -326,7 +326,7 @@ impl Attempt {
         interpreter.register_host_call("display", Arc::new(DisplayImage(images.clone())));
         let PythonRuntime { python, installer, .. } = runtime;
         let installer = RuntimeInstaller::with_packages(python, packages, installer.clone(), observer.clone());
-        let installer = Arc::new(installer);
+        let installer = Arc::new(installer.with_observer(observer.clone()));
         interpreter.register_host_call("install", installer.clone());
         let interpreter = RunInterpreter::Local(Box::new(interpreter));
         begin_running(&interpreter, cancellation, waker.as_ref())?;

@@ -114,7 +114,8 @@ impl WasmKernel {
     pub(super) fn installer(&self, observer: &Arc<dyn CellObserver>) -> Arc<RuntimeInstaller> {
         let PythonRuntime { python, installer, .. } = &self.session_runtime.runtime;
         let progress: Arc<dyn Progress> = observer.clone();
-        Arc::new(RuntimeInstaller::with_packages(python, self.packages.clone(), installer.clone(), progress))
+        let installer = RuntimeInstaller::with_packages(python, self.packages.clone(), installer.clone(), progress);
+        Arc::new(installer.with_observer(observer.clone()))
     }
 
     /// Connects the interpreter's streams and host calls to a cell.

@@ -182,7 +182,7 @@ pub(super) struct Created {
 
 /// Answers `POST /sessions`: creates a session for operators, whose ID no client has.
 pub(super) async fn create(State(admin): State<Admin>) -> Result<(StatusCode, Json<Created>), AdminError> {
-    let id = admin.sessions().create()?;
+    let id = admin.sessions().for_operator(None).create()?;
     Ok((StatusCode::CREATED, Json(Created { handle: SessionHandle::of(&id).as_str().to_owned() })))
 }
 

@@ -132,7 +132,7 @@ pub(super) async fn execute(
     let (kind, begin) = (call.result_type(), Instant::now());
     let (span, scope) = state.begin_activity(&call, &headers, &id)?;
     let _in_flight = state.server.begin_call();
-    let mut record = state.server.runner.metrics().begin_call(call.tool().into());
+    let mut record = state.server.runner.metrics().begin_call(call.tool().into(), scope.clone());
     let (content, status) = match call {
         Call::Code(code) => {
             let cell = CellRequest { code, timeout, scope, ..CellRequest::default() };

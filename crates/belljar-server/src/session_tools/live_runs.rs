@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use async_trait::async_trait;
 use belljar_core::activity::trace::Trace;
 use belljar_core::kernel::CellObserver;
-use belljar_core::{Activity, Scope};
+use belljar_core::{Activity, Party, Scope};
 use belljar_sessions::{ResumedCalls, Run, RunAnswer, RunCalls, RunResumer};
 use belljar_tools::{Approval, ApprovalRequest, Approver, CallJournal, SavedRun, ToolRun};
 use parking_lot::Mutex;
@@ -120,14 +120,20 @@ struct RunApprover {
 #[async_trait]
 impl Approver for RunApprover {
     async fn approve(&self, request: ApprovalRequest) -> Result<Approval, String> {
+        self.answer(request).await.map(|(approval, _)| approval)
+    }
+
+    async fn answer(&self, request: ApprovalRequest) -> Result<(Approval, Party), String> {
         // A panel of the client can ask, and operators can answer, in place of a client that cannot.
         if !self.client.can_ask() && !self.client.shows_panel() && !self.run.has_operators() {
             return Err(CANNOT_ASK.into());
         }
-        Ok(match self.run.ask(request.call, request.question(), false).await {
+        let (answer, by) = self.run.ask(request.call, request.question(), false).await;
+        let approval = match answer {
             RunAnswer::Text(line) => Approval::from_answer(&line),
             RunAnswer::Declined => Approval::Denied,
-        })
+        };
+        Ok((approval, by))
     }
 }
 

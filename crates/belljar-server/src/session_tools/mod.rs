@@ -55,6 +55,7 @@ use crate::report::{self, Recording};
 use answer::{ExecuteCodeResult, failed};
 use client_io::CellClient;
 use live_runs::LiveRuns;
+pub(crate) use operator::OPERATOR_PROTOCOL;
 pub(crate) use programs::ProgramAnswers;
 use subscriptions::Subscribers;
 pub(crate) use tools::{EXECUTE, INTERRUPT};

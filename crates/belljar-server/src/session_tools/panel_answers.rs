@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use belljar_core::Party;
 use belljar_sessions::{Run, RunAnswer, RunNews, StoreError};
 use rmcp::RoleServer;
 use rmcp::model::Tool;
@@ -96,7 +97,7 @@ impl SessionTools {
             return refused("token: it is not that of the question. Only the user can answer, in the panel");
         }
         let answer = decision.line().map_or(RunAnswer::Declined, |line| RunAnswer::Text(line.to_owned()));
-        if run.answer(question, answer).is_err() {
+        if run.answer(question, answer, Party::Client).is_err() {
             return refused("the run does not wait for this answer any more");
         }
         // The panel may be closed at any time: the run goes on, and keeps its result for `resume_run`.

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use belljar_core::Party;
 use belljar_core::kernel::{CellRequest, InputError};
 use belljar_sessions::{
     CellReport, NotAsked, Question, ResumedReport, Run, RunAnswer, RunInfo, RunNews, RunState, SessionError, SessionId,
@@ -319,7 +320,7 @@ impl SessionTools {
                 }
             };
             // Another client may have answered in the meantime.
-            let (Ok(()) | Err(NotAsked)) = run.answer(call, answer);
+            let (Ok(()) | Err(NotAsked)) = run.answer(call, answer, Party::Client);
         }
     }
 
@@ -344,7 +345,7 @@ impl SessionTools {
         if let Some(given) = response(responses) {
             let answer = answer_in(given);
             self.attach(&run, notifier);
-            run.answer(call, answer).map_err(|NotAsked| ArgumentError::NoWaitingCell)?;
+            run.answer(call, answer, Party::Client).map_err(|NotAsked| ArgumentError::NoWaitingCell)?;
         } else {
             // The client may have restarted in between and lost the question.
             self.attach(&run, notifier);

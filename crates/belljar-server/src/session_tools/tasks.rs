@@ -14,8 +14,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_core::NETWORK_KEY;
 use belljar_core::kernel::InputError;
+use belljar_core::{NETWORK_KEY, Party};
 use belljar_sessions::{NotAsked, Question, Run, RunAnswer, RunNews, RunState};
 use rmcp::RoleServer;
 use rmcp::model::{
@@ -133,7 +133,7 @@ impl SessionTools {
         for (key, response) in responses {
             if let Some(Question { call, .. }) = open.iter().find(|question| is_key_of(key, question)) {
                 // An operator may have answered in the meantime.
-                let (Ok(()) | Err(NotAsked)) = run.answer(*call, answer_in(response));
+                let (Ok(()) | Err(NotAsked)) = run.answer(*call, answer_in(response), Party::Client);
             }
         }
         Ok(())
@@ -325,7 +325,7 @@ impl SessionTools {
                 }
             };
             // Another client may have answered in the meantime.
-            let (Ok(()) | Err(NotAsked)) = run.answer(call, answer);
+            let (Ok(()) | Err(NotAsked)) = run.answer(call, answer, Party::Client);
         }
     }
 }

@@ -6,7 +6,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use belljar_core::kernel::CellObserver;
 use belljar_core::mime::{DisplayEvent, Image, ImageFormat, MimeBundle};
 use belljar_core::truncation::cut_middle;
-use belljar_core::{CellStatus, ConnectionRecord, Outcome, Output, RunReport, Stream, ToolCallEvent};
+use belljar_core::{
+    CellStatus, ConnectionRecord, OperatorAnswer, Outcome, Output, Party, RunReport, Stream, ToolCallEvent,
+};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, oneshot};
 
@@ -212,7 +214,7 @@ impl CellRecord {
             }
             None => self.run().is_some_and(|run| {
                 let answer = line.map_or(RunAnswer::Declined, RunAnswer::Text);
-                run.answer(number, answer).is_ok()
+                run.answer(number, answer, Party::Operator).is_ok()
             }),
         };
         if is_answered {
@@ -365,9 +367,9 @@ impl CellRecord {
         self.send(SessionChange::Called);
     }
 
-    /// Puts a question about a call of a tool, and waits for the answer of an operator.
-    pub(super) async fn ask(self: Arc<Self>, message: String) -> Option<String> {
-        let permit = self.asking.clone().acquire_owned().await.ok()?;
+    /// Puts a question about a call of a tool, and waits for the answer of an operator, or for the end of the cell.
+    pub(super) async fn ask(self: Arc<Self>, message: String) -> OperatorAnswer {
+        let Ok(permit) = self.asking.clone().acquire_owned().await else { return OperatorAnswer::Withdrawn };
         let (answer, receiver) = oneshot::channel();
         let reply = Box::new(move |line| drop(answer.send(line)));
         let message = bounded(&message, MAX_QUESTION);
@@ -375,9 +377,14 @@ impl CellRecord {
             let is_running = state.ended.is_none();
             is_running.then(|| state.questions.ask(message, true, reply, permit))
         });
-        let _withdrawn = WithdrawOnDrop { record: &self, number: asked? };
+        let Some(number) = asked else { return OperatorAnswer::Withdrawn };
+        let _withdrawn = WithdrawOnDrop { record: &self, number };
         self.send(SessionChange::QuestionsChanged);
-        receiver.await.unwrap_or(None)
+        match receiver.await {
+            Ok(Some(line)) => OperatorAnswer::Line(line),
+            Ok(None) => OperatorAnswer::Declined,
+            Err(_) => OperatorAnswer::Withdrawn,
+        }
     }
 
     /// Puts a question of `input()`. `reply` receives the line. Returns false if too many questions are open.
@@ -488,4 +495,36 @@ fn size_of_error(status: &CellStatus) -> usize {
 /// Returns a text without its middle beyond a length in bytes.
 fn bounded(text: &str, max: usize) -> String {
     cut_middle(text, max, |omitted| format!("\n[… {omitted} bytes are left out …]\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use super::*;
+    use crate::id::SessionId;
+
+    /// Returns the answer to a question, after `act` has done something with its cell.
+    async fn answer_after(act: impl FnOnce(&CellRecord)) -> OperatorAnswer {
+        let history = Arc::new(History::default());
+        let record = history.begin_cell(&SessionId::random().unwrap(), None, "1", false);
+        let mut asking = pin!(record.clone().ask("Allow it?".into()));
+        assert!(asking.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        act(&record);
+        asking.await
+    }
+
+    #[tokio::test]
+    async fn question_of_a_cell_that_ends_is_withdrawn_and_not_declined() {
+        let answered = |line: Option<&str>| {
+            let line = line.map(str::to_owned);
+            answer_after(move |record| assert!(record.answer(1, line)))
+        };
+        assert_eq!(answered(Some("yes")).await, OperatorAnswer::Line("yes".into()));
+        assert_eq!(answered(None).await, OperatorAnswer::Declined);
+        let ended = answer_after(|record| record.complete(&Err(SessionError::Gone))).await;
+        assert_eq!(ended, OperatorAnswer::Withdrawn);
+        assert_eq!(answer_after(CellRecord::abandon).await, OperatorAnswer::Withdrawn);
+    }
 }

@@ -24,7 +24,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use belljar_core::kernel::CellObserver;
-use belljar_core::{CallCancellation, ReplySender, Waker};
+use belljar_core::{CallCancellation, Party, ReplySender, Waker};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -191,7 +191,7 @@ struct RunProgress {
     /// The open questions, by the numbers of their calls.
     questions: BTreeMap<u64, OpenQuestion>,
     /// Answers that their calls have not received.
-    answers: BTreeMap<u64, RunAnswer>,
+    answers: BTreeMap<u64, (RunAnswer, Party)>,
     result: Option<Arc<Value>>,
     /// The time of the end, in milliseconds since 1970.
     ended: u64,
@@ -371,12 +371,13 @@ impl Run {
         self.progress.lock().is_fetched = true;
     }
 
-    /// Asks the client, and waits for its answer. A question that was open before, or whose answer has arrived, is the
-    /// same one. When the future is dropped, the question is withdrawn.
+    /// Asks the client, and waits for its answer, or for that of an operator. Returns the answer and the party that gave
+    /// it. A question that was open before, or whose answer has arrived, is the same one. When the future is dropped,
+    /// the question is withdrawn.
     ///
     /// `holds_thread` is set if the code holds its thread while it waits: unless it is recorded, such a run cannot be
     /// saved, and its question is put at once.
-    pub async fn ask(&self, call: u64, message: String, holds_thread: bool) -> RunAnswer {
+    pub async fn ask(&self, call: u64, message: String, holds_thread: bool) -> (RunAnswer, Party) {
         let suspensions = self.progress.lock().suspensions;
         let _withdrawn = WithdrawOnDrop { run: self, call, suspensions };
         let mut changed = self.changed.subscribe();
@@ -408,7 +409,7 @@ impl Run {
                     let mut progress = self.progress.lock();
                     if holds_thread && progress.suspensions != suspensions {
                         // The code asks again, in another interpreter.
-                        return RunAnswer::Declined;
+                        return (RunAnswer::Declined, Party::Client);
                     }
                     if progress.suspensions == suspensions
                         && !progress.is_suspending
@@ -423,19 +424,19 @@ impl Run {
         };
         tokio::select! {
             answer = answered => answer,
-            () = shown_later => RunAnswer::Declined,
+            () = shown_later => (RunAnswer::Declined, Party::Client),
         }
     }
 
-    /// Answers a question.
+    /// Answers a question. `by` is the party that has answered.
     ///
     /// # Errors
     /// When the run does not wait for this answer.
-    pub fn answer(&self, call: u64, answer: RunAnswer) -> Result<(), NotAsked> {
+    pub fn answer(&self, call: u64, answer: RunAnswer, by: Party) -> Result<(), NotAsked> {
         {
             let mut progress = self.progress.lock();
             progress.questions.remove(&call).ok_or(NotAsked)?;
-            progress.answers.insert(call, answer);
+            progress.answers.insert(call, (answer, by));
             progress.updated = milliseconds_now();
         }
         self.changed.send_replace(());

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use belljar_audit::{Details, Event, digest};
-use belljar_core::Wait;
 use belljar_core::kernel::{CellObserver, CellRequest, OneShotRequest};
+use belljar_core::{Party, Wait};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -366,7 +366,7 @@ impl Sessions {
             match command {
                 RunCommand::Cancel => run.cancel(),
                 RunCommand::Answer { call, answer } => {
-                    if let Err(error) = run.answer(call, answer) {
+                    if let Err(error) = run.answer(call, answer, Party::Operator) {
                         tracing::info!(%error, "an answer to a run came too late");
                     }
                 }
