@@ -309,7 +309,7 @@ impl ServerHandler for Server {
                 tool.description = Some(format!("{description}{text}").into());
             }
         }
-        self.mark_task_tool(&mut tools, &context);
+        self.mark_task_tools(&mut tools, &context);
         if panels::shows_panels(&context) {
             panels::link_tools(&mut tools, self.panel_tool(&context));
         }

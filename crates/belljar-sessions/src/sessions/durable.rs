@@ -59,6 +59,11 @@ impl Sessions {
         self.persistent_store().is_some()
     }
 
+    /// Returns whether [`Sessions::create_program`] creates runs, which can wait on the disk.
+    pub fn supports_programs(&self) -> bool {
+        self.are_durable() && self.shared.services.backend.supports_programs()
+    }
+
     fn persistent_store(&self) -> Option<&Store> {
         self.shared.services.store.as_deref().filter(|store| store.is_persistent())
     }
