@@ -100,6 +100,10 @@ impl RunCalls for ServerCalls {
         serde_json::to_value(saved).unwrap_or_default()
     }
 
+    fn count(&self) -> Option<u64> {
+        self.tools.as_ref().map(|tools| tools.log().count())
+    }
+
     fn has_active_calls(&self) -> bool {
         self.tools.as_ref().is_some_and(ToolRun::has_active_calls)
     }

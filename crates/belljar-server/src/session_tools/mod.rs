@@ -6,6 +6,7 @@
 //! | `answer` | their results |
 //! | `client_io` | the client of a cell: output, progress and input |
 //! | `runs` | cells that outlast their calls |
+//! | `listed_runs` | the list of these |
 //! | `live_runs` | those that have not ended: their clients and their calls |
 //! | `panel_answers` | decisions of users in panels |
 //! | `operator` | operations of operators on the sessions of clients |
@@ -16,6 +17,7 @@
 
 mod answer;
 mod client_io;
+mod listed_runs;
 mod live_runs;
 mod operator;
 mod panel_answers;

@@ -1,6 +1,7 @@
 //! Cells that wait for longer than their client or their server lives.
 
 mod kills;
+mod outcomes;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
