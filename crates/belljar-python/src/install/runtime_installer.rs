@@ -185,6 +185,10 @@ impl HostCall for RuntimeInstaller {
         };
         let report = apply(&before, &after, &requirements, context.files());
         *self.set.lock() = after;
+        if !(report.installed.is_empty() && report.removed.is_empty()) {
+            // A replay gets the reply and not the files.
+            context.set_incomplete("it installed a package while it ran");
+        }
         to_raw_value(&report).map_err(|error| CallError::Refused(error.to_string()))
     }
 }
