@@ -246,11 +246,12 @@ impl SessionTools {
         context: &RequestContext<RoleServer>,
     ) -> Result<ToolAnswer, ArgumentError> {
         let CallToolRequestParams { name, arguments: given, input_responses, request_state, .. } = request;
-        if name == EXECUTE
+        let resumes_run = name == tools::RESUME_RUN;
+        if (name == EXECUTE || resumes_run)
             && let Some(state) = request_state
         {
             let (given, responses) = (given.as_ref(), input_responses.as_ref());
-            if state.contains('.') {
+            if state.contains('.') || resumes_run {
                 return self.answer_run(&state, given, responses, notifier, context).await;
             }
             return self.pending_inputs.resume(&state, given, responses, notifier).await;

@@ -340,7 +340,9 @@ impl SessionTools {
         let (id, call) = state.split_once('.').ok_or(ArgumentError::NoWaitingCell)?;
         let call: u64 = call.parse().map_err(|_| ArgumentError::NoWaitingCell)?;
         let run = self.sessions.find_run(id).ok_or(ArgumentError::NoWaitingCell)?;
-        if run.info.arguments.as_object() != arguments {
+        // The question may be that of a `resume_run`, whose argument names the run.
+        let named = arguments.and_then(|arguments| arguments.get("run_id")).and_then(Value::as_str);
+        if run.info.arguments.as_object() != arguments && named != Some(id) {
             return Err(ArgumentError::OtherArguments);
         }
         if let Some(given) = response(responses) {

@@ -1,6 +1,7 @@
 //! Cells that wait for longer than their client or their server lives.
 
 mod kills;
+mod later_clients;
 mod outcomes;
 
 use std::path::PathBuf;
