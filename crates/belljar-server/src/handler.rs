@@ -132,6 +132,13 @@ impl Server {
         }
     }
 
+    /// Notes that the calls in flight are about to be ended. Must be called once, before they are.
+    pub(crate) fn begin_shutdown(&self) {
+        if let Some(tools) = &self.session_tools {
+            tools.begin_shutdown();
+        }
+    }
+
     /// Hibernates the sessions that have to survive. Must be called once, after serving.
     pub(crate) async fn shutdown(&self) {
         if let Some(tools) = &self.session_tools {

@@ -30,6 +30,7 @@ mod tools;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use belljar_core::Activity;
@@ -217,6 +218,11 @@ impl SessionTools {
     /// Follows the runs that have come from other replicas.
     pub(crate) fn follow_adopted(&self) {
         self.follow_stored(self.sessions.take_adopted_runs());
+    }
+
+    /// Notes that the server is about to end the calls in flight: their clients do not cancel them.
+    pub(crate) fn begin_shutdown(&self) {
+        self.live.is_ending.store(true, Ordering::Relaxed);
     }
 
     /// Hibernates the sessions, so that those in a persistent store survive.

@@ -10,7 +10,7 @@
 //! `tasks` has the same for clients that support tasks.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use belljar_core::kernel::{CellRequest, InputError};
@@ -273,7 +273,7 @@ impl SessionTools {
         context: &RequestContext<RoleServer>,
     ) -> ToolAnswer {
         let end = self.live.get(run).map(|live| live.end);
-        let mut leaving = Leaving { run, peer: &context.peer, stays: false };
+        let mut leaving = Leaving { run, peer: &context.peer, is_ending: &self.live.is_ending, stays: false };
         let accepts_task = tasks::accepts_task(context);
         loop {
             let news = tokio::select! {
@@ -382,6 +382,7 @@ impl SessionTools {
 struct Leaving<'a> {
     run: &'a Arc<Run>,
     peer: &'a Peer<RoleServer>,
+    is_ending: &'a AtomicBool,
     /// Set once the run goes on without the call, or has ended.
     stays: bool,
 }
@@ -391,14 +392,14 @@ impl Drop for Leaving<'_> {
         if self.stays {
             return;
         }
-        // A client that cancels its call ends the run.
-        let runtime = tokio::runtime::Handle::try_current().ok().filter(|_| self.peer.is_transport_closed());
-        let Some(runtime) = runtime else { return self.run.cancel() };
-        // One that has gone may come back for a run that waits, also if it is in a short step just now.
-        let run = self.run.clone();
-        if run.state().is_waiting() {
+        let (run, has_gone) = (self.run.clone(), self.peer.is_transport_closed());
+        // A client that has gone may come back for a run that waits, and that of a server that ends, too.
+        if run.state().is_waiting() && (has_gone || self.is_ending.load(Ordering::Relaxed)) {
             return run.detach();
         }
+        // A client that cancels its call ends the run. If it has gone, the run may be in a short step just now.
+        let runtime = tokio::runtime::Handle::try_current().ok().filter(|_| has_gone);
+        let Some(runtime) = runtime else { return run.cancel() };
         runtime.spawn(async move {
             tokio::time::sleep(SHORT_STEP).await;
             if run.state().is_waiting() { run.detach() } else { run.cancel() }

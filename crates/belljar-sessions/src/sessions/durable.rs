@@ -1,6 +1,7 @@
 //! Cells of persistent sessions as runs: they can wait on the disk, and their results wait for clients that left.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use belljar_audit::{Details, Event, digest};
@@ -344,6 +345,10 @@ impl Sessions {
     /// whose time is over. Must be called every second or so, on a thread that may block.
     pub fn maintain_runs(&self) {
         let Some(store) = self.persistent_store() else { return };
+        if self.shared.is_ending.load(Ordering::Relaxed) {
+            // Commands are for the next process.
+            return;
+        }
         for (id, command) in store.take_run_commands() {
             let Some(run) = self.shared.runs.all().into_iter().find(|run| run.info.id == id) else { continue };
             if let Some(activity) = self.shared.services.activity.get() {

@@ -1,5 +1,6 @@
 //! Cells that wait for longer than their client or their server lives.
 
+mod endings;
 mod kills;
 mod later_clients;
 mod outcomes;
