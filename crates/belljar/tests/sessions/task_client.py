@@ -35,7 +35,8 @@ async def main(kind, *target):
         client = await stack.enter_async_context(ClientSession(*streams[:2], elicitation_callback=answer))
         hello = await client.initialize()
         assert hello.capabilities.tasks.requests.tools.call is not None, hello
-        supports = {tool.name: tool.execution.taskSupport for tool in (await client.list_tools()).tools if tool.execution}
+        tools = (await client.list_tools()).tools
+        supports = {tool.name: tool.execution.taskSupport for tool in tools if tool.execution}
         assert supports == {"execute_code": "optional", "run_python_code": "optional"}, supports
 
         tasks = client.experimental
