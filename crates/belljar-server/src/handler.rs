@@ -133,6 +133,13 @@ impl Server {
         }
     }
 
+    /// Notes that the calls in flight are about to be ended. Must be called once, before they are.
+    pub(crate) fn begin_shutdown(&self) {
+        if let Some(tools) = &self.session_tools {
+            tools.begin_shutdown();
+        }
+    }
+
     /// Hibernates the sessions that have to survive. Must be called once, after serving.
     pub(crate) async fn shutdown(&self) {
         if let Some(tools) = &self.session_tools {
@@ -226,7 +233,7 @@ impl Server {
                 tool.description = Some(format!("{description}{text}").into());
             }
         }
-        self.mark_task_tool(&mut tools, context);
+        self.mark_task_tools(&mut tools, context);
         if panels::shows_panels(context) {
             panels::link_tools(&mut tools, self.panel_tool(context));
         }

@@ -23,6 +23,7 @@ mod queueing;
 mod results;
 mod table;
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
@@ -159,6 +160,7 @@ impl Sessions {
             runs: Arc::default(),
             adopted: Mutex::default(),
             history: OnceLock::new(),
+            is_ending: AtomicBool::new(false),
         };
         let tenant = shared.pool.tenants().find(TenantKey::Local);
         let shared = Arc::new(shared);

@@ -306,8 +306,12 @@ impl Backend for WasmBackend {
     }
 
     fn program(&self, request: OneShotRequest) -> Option<Box<dyn Kernel>> {
+        self.supports_programs().then(|| Box::new(ProgramKernel::new(self.clone(), request)) as Box<dyn Kernel>)
+    }
+
+    fn supports_programs(&self) -> bool {
         // The state of another process is not saved.
-        self.shared.processes.is_none().then(|| Box::new(ProgramKernel::new(self.clone(), request)) as Box<dyn Kernel>)
+        self.shared.processes.is_none()
     }
 
     fn write_base(&self, base: &str, directory: &Path) -> Result<(), KernelError> {

@@ -198,6 +198,10 @@ impl HostCall for RuntimeInstaller {
             let installed = report.installed.iter().map(|Package { name, version }| format!("{name} {version}"));
             observer.on_installed(&installed.collect::<Vec<_>>().join(", "));
         }
+        if !(report.installed.is_empty() && report.removed.is_empty()) {
+            // A replay gets the reply and not the files.
+            context.set_incomplete("it installed a package while it ran");
+        }
         to_raw_value(&report).map_err(|error| CallError::Refused(error.to_string()))
     }
 }

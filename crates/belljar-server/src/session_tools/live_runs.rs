@@ -29,6 +29,8 @@ pub(super) struct LiveRuns {
     pub(super) inputs: Arc<Semaphore>,
     /// A random number of this server process.
     pub(super) process: u32,
+    /// Set once the server ends the calls in flight, which their clients have not cancelled.
+    pub(super) is_ending: Arc<AtomicBool>,
 }
 
 /// A run that has not ended.
@@ -67,7 +69,7 @@ impl Default for LiveRuns {
         // Without a random number, keys of questions are those of an earlier process at worst.
         let _ = getrandom::fill(&mut random);
         let inputs = Arc::new(Semaphore::new(MAX_SUSPENDED));
-        Self { runs: Arc::default(), inputs, process: u32::from_be_bytes(random) }
+        Self { runs: Arc::default(), inputs, process: u32::from_be_bytes(random), is_ending: Arc::default() }
     }
 }
 
@@ -98,6 +100,10 @@ impl RunCalls for ServerCalls {
     fn save(&self) -> Value {
         let saved = self.tools.as_ref().map(ToolRun::save);
         serde_json::to_value(saved).unwrap_or_default()
+    }
+
+    fn count(&self) -> Option<u64> {
+        self.tools.as_ref().map(|tools| tools.log().count())
     }
 
     fn has_active_calls(&self) -> bool {

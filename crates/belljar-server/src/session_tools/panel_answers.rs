@@ -24,7 +24,7 @@ use serde_json::json;
 use subtle::ConstantTimeEq;
 
 use super::answer::object;
-use super::runs::{finished, paused_fields, unknown_run};
+use super::runs::{finished, unknown_run};
 use super::{SessionTools, ToolAnswer, tools};
 use crate::apps::{self, PanelQuestion, PanelQuestions};
 use crate::arguments::AnswerQuestion;
@@ -42,7 +42,7 @@ impl SessionTools {
     /// Returns the answer of a run that waits for an answer which its client cannot give. A panel can, if the client
     /// shows one.
     pub(super) fn paused(&self, run: &Arc<Run>, context: &RequestContext<RoleServer>) -> ToolAnswer {
-        let mut fields = paused_fields(run);
+        let mut fields = self.paused_fields(run);
         let questions = if apps::shows_panels(context) { self.panel_questions(run) } else { Vec::new() };
         let mut hint = fields["hint"].as_str().unwrap_or_default().to_owned();
         if !questions.is_empty() {

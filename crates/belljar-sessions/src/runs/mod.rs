@@ -37,7 +37,7 @@ use crate::store::RunJournal;
 
 pub(crate) use interrupt::RunInterrupt;
 pub(crate) use registry::RunRegistry;
-pub use state::{InvalidEvent, RunEvent, RunState};
+pub use state::{InvalidEvent, RunEvent, RunOutcome, RunState};
 
 /// The time between the interrupt of a run that was cancelled and the kill of its interpreter.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
@@ -132,6 +132,9 @@ pub trait RunCalls: Send + Sync {
     /// Returns the state of the calls. Called while the run's journal is locked.
     fn save(&self) -> Value;
 
+    /// Returns the number of calls so far, if the code can make any.
+    fn count(&self) -> Option<u64>;
+
     /// Returns whether a call is in progress that does not wait for an answer, such as one that was sent: the run stays
     /// in memory until then, since an answer wakes it and nothing else does. Waits for a call that is just receiving
     /// its answer.
@@ -193,6 +196,10 @@ struct RunProgress {
     /// Answers that their calls have not received.
     answers: BTreeMap<u64, (RunAnswer, Party)>,
     result: Option<Arc<Value>>,
+    /// The outcome, once the run has ended, unless an earlier build has stored the result.
+    outcome: Option<RunOutcome>,
+    /// The number of calls, as far as it is known without the calls themselves.
+    call_count: Option<u64>,
     /// The time of the end, in milliseconds since 1970.
     ended: u64,
     /// The time of the last change of the state or the questions, in milliseconds since 1970.
@@ -228,6 +235,8 @@ impl Run {
             questions: BTreeMap::new(),
             answers: BTreeMap::new(),
             result: None,
+            outcome: None,
+            call_count: None,
             ended: 0,
             updated: milliseconds_now(),
             waker: None,
@@ -344,6 +353,22 @@ impl Run {
     /// Returns the result, if the run has ended.
     pub fn result(&self) -> Option<Arc<Value>> {
         self.progress.lock().result.clone()
+    }
+
+    /// Returns the outcome, if the run has ended or waits.
+    pub fn outcome(&self) -> Option<RunOutcome> {
+        let progress = self.progress.lock();
+        if progress.state.is_waiting() { Some(RunOutcome::Paused) } else { progress.outcome }
+    }
+
+    /// Returns the number of calls when the run was saved or ended, if its code could make any.
+    pub fn call_count(&self) -> Option<u64> {
+        self.progress.lock().call_count
+    }
+
+    /// Notes the number of calls, for when the calls themselves are not in memory.
+    pub fn set_call_count(&self, calls: Option<u64>) {
+        self.progress.lock().call_count = calls;
     }
 
     /// Returns the time of the end, in milliseconds since 1970.
@@ -476,8 +501,8 @@ impl Run {
         }
     }
 
-    /// Ends the run with a result.
-    pub fn complete(&self, result: Value) {
+    /// Ends the run with a result. `outcome` is missing only if an earlier build has stored the result.
+    pub(crate) fn complete(&self, result: Value, outcome: Option<RunOutcome>) {
         {
             let mut progress = self.progress.lock();
             // Nothing can follow the end: a result stays the first one.
@@ -485,7 +510,7 @@ impl Run {
                 return;
             }
             progress.state = RunState::Completed;
-            progress.result = Some(Arc::new(result));
+            (progress.result, progress.outcome) = (Some(Arc::new(result)), outcome);
             progress.ended = milliseconds_now();
             progress.updated = progress.ended;
             progress.questions.clear();

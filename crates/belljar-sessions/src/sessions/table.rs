@@ -1,6 +1,7 @@
 //! The table of a server's sessions: which exist, and whether they are active or in the store.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -34,6 +35,8 @@ pub(super) struct Shared {
     pub(super) adopted: Mutex<StoredRuns>,
     /// The last cells of the sessions, if operators see them.
     pub(super) history: OnceLock<Arc<History>>,
+    /// Set once the process is about to end: cells that wait on the disk go on in another one.
+    pub(super) is_ending: AtomicBool,
 }
 
 /// A session in the table.
