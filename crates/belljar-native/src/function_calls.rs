@@ -167,10 +167,12 @@ struct State {
     host_ids: HashMap<u64, u64>,
     /// The number of calls whose replies are not written.
     pending: usize,
-    /// The time since which a call is in progress.
+    /// The time since which a call is in progress and no replies are being written.
     since: Option<Instant>,
-    /// The time for which a call was in progress before.
+    /// The time for which this was so before.
     used: Duration,
+    /// Set while replies are being written, which takes long if the code does not read them.
+    is_writing: bool,
 }
 
 impl State {
@@ -178,19 +180,31 @@ impl State {
         self.guest_ids.insert(host, guest);
         self.host_ids.insert(guest, host);
         self.pending += 1;
-        self.since.get_or_insert_with(Instant::now);
+        self.count();
     }
 
     /// Ends a call, and returns the guest's number. `None` if the call was cancelled.
     fn end(&mut self, host: u64) -> Option<u64> {
         let guest = self.guest_ids.remove(&host)?;
         self.host_ids.remove(&guest);
-        if self.guest_ids.is_empty()
-            && let Some(since) = self.since.take()
-        {
-            self.used += since.elapsed();
-        }
+        self.count();
         Some(guest)
+    }
+
+    /// Sets whether replies are being written. `written` is the number of those that have been.
+    fn set_writing(&mut self, is_writing: bool, written: usize) {
+        self.is_writing = is_writing;
+        self.pending -= written;
+        self.count();
+    }
+
+    /// Starts or stops the clock of calls in progress.
+    fn count(&mut self) {
+        if self.guest_ids.is_empty() || self.is_writing {
+            self.used += self.since.take().map_or(Duration::ZERO, |since| since.elapsed());
+        } else {
+            self.since.get_or_insert_with(Instant::now);
+        }
     }
 }
 
@@ -206,12 +220,13 @@ impl<'a> CellCalls<'a> {
         (!self.socket.is_closed && self.state.lock().pending < MAX_PENDING).then(|| self.socket.reader.as_fd())
     }
 
-    /// Returns whether a call is in progress.
+    /// Returns whether the code waits for a call.
     pub(crate) fn is_busy(&self) -> bool {
         self.state.lock().since.is_some()
     }
 
-    /// Returns the time for which at least one call was in progress.
+    /// Returns the time for which at least one call was in progress, without the time in which replies were written: the
+    /// time limit of code that does not read them runs.
     pub(crate) fn elapsed(&self) -> Duration {
         let state = self.state.lock();
         state.used + state.since.map_or(Duration::ZERO, |since| since.elapsed())
@@ -316,9 +331,10 @@ fn write_replies(replies: &Receiver<FunctionReply>, stream: &Mutex<UnixStream>, 
             }
             next = if text.len() < WRITE_BATCH { replies.try_recv().ok() } else { None };
         }
+        state.lock().set_writing(true, 0);
         // Fails if the kernel has ended or the connection was closed.
         let _ = stream.lock().write_all(&text);
-        state.lock().pending -= written;
+        state.lock().set_writing(false, written);
     }
 }
 
@@ -463,6 +479,39 @@ mod tests {
         guest.read_to_string(&mut text).unwrap();
         let reply: Value = serde_json::from_str(&text).unwrap();
         assert_eq!((&reply["id"], &reply["error"]["name"]), (&json!(2), &json!("RuntimeError")), "{text}");
+    }
+
+    #[test]
+    fn time_in_which_replies_are_not_read_is_that_of_the_code() {
+        let (mut socket, mut guest) = connection();
+        let (functions, observer) = functions();
+        let mut calls = CellCalls::new(&mut socket, &observer);
+        let mut writer = guest.try_clone().unwrap();
+        let text = "x".repeat(1 << 20);
+        let writing = std::thread::spawn(move || {
+            for id in 0..8 {
+                writer.write_all(call(id, "echo").replace("\"x\"", &format!("\"{text}\"")).as_bytes()).unwrap();
+            }
+            writer.write_all(call(8, "hang").as_bytes()).unwrap();
+        });
+        while functions.hanging.lock().is_empty() {
+            calls.serve();
+        }
+        writing.join().unwrap();
+        // The host waits until the guest has read the first replies.
+        while calls.is_busy() {
+            std::thread::yield_now();
+        }
+        let elapsed = calls.elapsed();
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(calls.elapsed(), elapsed);
+        guest.set_nonblocking(true).unwrap();
+        let mut part = vec![0; 1 << 20];
+        // Until only the call that hangs is left.
+        while calls.state.lock().pending > 1 {
+            let _ = guest.read(&mut part);
+        }
+        assert!(calls.is_busy());
     }
 
     #[test]

@@ -72,6 +72,17 @@ fn attacks(group: &str) -> Vec<Attack> {
     cells.iter().map(attack).collect()
 }
 
+/// Names an attack on standard error if the thread panics during it, also because the server does not answer.
+struct NamedOnPanic<'a>(&'a str);
+
+impl Drop for NamedOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the attack was: {}", self.0);
+        }
+    }
+}
+
 /// A server that attacks run on.
 struct Attacked {
     wire: Wire,
@@ -106,6 +117,7 @@ impl Attacked {
 
     /// Runs code with this time limit in seconds, and returns the text of its result.
     fn run(&mut self, name: &str, code: &str, timeout: f64) -> String {
+        let _named = NamedOnPanic(name);
         let begin = Instant::now();
         let arguments = json!({ "python_code": self.machine.with_names(code), "timeout": timeout });
         let answer = self.wire.ask("tools/call", json!({ "name": "run_python_code", "arguments": arguments }));
