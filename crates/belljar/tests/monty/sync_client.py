@@ -130,7 +130,8 @@ def check_unknown_names(session: MontySession) -> None:
         found = session.feed_run(code)
         assert expected in (None, repr(found)), found
     found = session.feed_run("import dataclasses\n[dataclasses.Field, dataclasses.FrozenInstanceError]")
-    assert found == [dataclasses.Field, "<class 'dataclasses.FrozenInstanceError'>"], found
+    # The client has a stand-in for the name of a type of the standard library.
+    assert "name='Field'" in repr(found[0]) and found[1] == "<class 'dataclasses.FrozenInstanceError'>", found
     frozen = "@dataclasses.dataclass(frozen=True)\nclass Frozen:\n    x: int = 1\nFrozen().x = 2"
     error = raised(session, frozen).exception()
     assert isinstance(error, dataclasses.FrozenInstanceError) and str(error) == "cannot assign to field 'x'", error

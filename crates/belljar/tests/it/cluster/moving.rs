@@ -100,9 +100,9 @@ fn clients_reach_nothing_of_replicas_or_operators_through_another_replica() {
     assert_eq!(one.send("POST", &hand_over, &client.headers(), "").0, 404);
     assert_eq!(one.send("POST", &hand_over, &[content_type], &call.to_string()).0, 404);
     assert_eq!(awake(&two), 1, "the session was handed over");
-    // The first replica has no operators, and passes the request on.
+    // The first replica has no operators, and passes nothing of them on.
     let (status, text) = one.send("GET", "/admin/api/v1/sessions", &client.headers(), "");
-    assert_eq!(status, 401, "{text}");
+    assert_eq!(status, 404, "{text}");
     let authorized = [("Authorization", "Bearer operator")];
     assert_eq!(two.send("GET", "/admin/api/v1/sessions", &authorized, "").0, 200);
 }
