@@ -306,10 +306,11 @@ impl SessionState {
         let matches_store = std::mem::replace(&mut self.matches_store, false);
         // Files that the host has changed in the session's folder are not changes of the cell.
         let before = services.folders.is_some().then(|| file_index(&mut **kernel));
-        // With a folder, what the cell reads in it may be something else the next time.
         let is_resumable = cell.exchange.as_ref().is_none_or(|exchange| exchange.is_resumable);
-        if let Some(durable) = durable.as_ref().filter(|_| matches_store && before.is_none() && is_resumable) {
-            durable.record_new(&mut **kernel, &self.files);
+        match &durable {
+            Some(durable) if before.is_some() => durable.refuse_recording(),
+            Some(durable) if matches_store && is_resumable => durable.record_new(&mut **kernel, &self.files),
+            _ => {}
         }
         activity.enter(SpanName::Run);
         let step = activity.measure(|| kernel.begin(&cell, observer, waker));

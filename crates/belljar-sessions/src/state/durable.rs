@@ -55,6 +55,11 @@ impl DurableCell {
     pub(super) fn record_new(&self, kernel: &mut dyn Kernel, files: &FileIndex) {
         self.record(kernel, self.calls.clone(), files.clone());
     }
+
+    /// Notes that a cell with a folder of the host is not recorded: what it reads there may be different the next time.
+    pub(super) fn refuse_recording(&self) {
+        self.run.set_not_durable("the files of the session are in a directory of the host".to_owned());
+    }
 }
 
 impl SessionState {
