@@ -137,6 +137,7 @@ impl SessionTools {
     ) -> Result<Arc<Run>, SessionError> {
         let run = self.begin_run(cell, session, arguments, &client, caller, true).await?;
         client.detach();
+        self.sessions.publish_run(&run).await;
         Ok(run)
     }
 
@@ -289,6 +290,7 @@ impl SessionTools {
             if accepts_task && (news.is_none() || can_ask(context)) {
                 if self.leave(run) {
                     leaving.stays = true;
+                    self.sessions.publish_run(run).await;
                     return self.created_task(run, context);
                 }
                 continue;
@@ -298,6 +300,7 @@ impl SessionTools {
                 leaving.stays = true;
                 run.detach();
                 client.detach();
+                self.sessions.publish_run(run).await;
                 if !can_ask(context) {
                     return self.paused(run, context);
                 }
@@ -315,6 +318,7 @@ impl SessionTools {
                     leaving.stays = true;
                     run.detach();
                     client.detach();
+                    self.sessions.publish_run(run).await;
                     return self.paused(run, context);
                 }
             };
@@ -378,7 +382,7 @@ impl SessionTools {
             Some(session) => run.session.as_str() == session,
             None => self.may_list(&run.session, &run.info, run.owner.is_some()),
         });
-        runs.extend(elsewhere.map(|run| fields(&run.info, &run.session, "waiting", &run.questions)));
+        runs.extend(elsewhere.map(|run| fields(&run.info, &run.session, state_name(run.state), &run.questions)));
         ToolAnswer::success(object(json!({ "runs": runs }), Vec::new()))
     }
 
@@ -466,13 +470,7 @@ pub(super) fn paused_fields(run: &Arc<Run>) -> Value {
 }
 
 fn described(run: &Arc<Run>) -> Value {
-    let state = match run.state() {
-        RunState::Pending => "pending",
-        RunState::Running => "running",
-        RunState::Waiting | RunState::Asleep => "waiting",
-        RunState::Completed => "completed",
-    };
-    let mut fields = fields(&run.info, &run.session, state, &run.questions());
+    let mut fields = fields(&run.info, &run.session, state_name(run.state()), &run.questions());
     if let Some(reason) = run.not_durable()
         && let Some(fields) = fields.as_object_mut()
     {
@@ -480,6 +478,16 @@ fn described(run: &Arc<Run>) -> Value {
         fields.insert("note".into(), note.into());
     }
     fields
+}
+
+/// Returns the name of a state in a list.
+fn state_name(state: RunState) -> &'static str {
+    match state {
+        RunState::Pending => "pending",
+        RunState::Running => "running",
+        RunState::Waiting | RunState::Asleep => "waiting",
+        RunState::Completed => "completed",
+    }
 }
 
 /// Returns the entry of a run in a list.

@@ -193,9 +193,11 @@ impl Sessions {
         runs
     }
 
-    /// Ends a run with a result. If its client has left, the result is stored.
+    /// Ends a run with a result. If its client has left, the result is stored: in a cluster, the run ends once it is.
     pub fn complete_run(&self, run: &Run, result: Value) {
-        self.forget_run(run);
+        if let Some(cluster) = self.cluster() {
+            return self.complete_in_cluster(cluster, run, result);
+        }
         if !run.is_detached() {
             self.shared.runs.remove(&run.info.id);
         } else if let Some(store) = self.persistent_store() {
@@ -375,6 +377,9 @@ impl Sessions {
                 RunState::Completed if is_over(run.ended(), ttl) => {
                     store.remove_result(&run.info.id);
                     self.shared.runs.remove(&run.info.id);
+                    if let Some(cluster) = self.cluster() {
+                        cluster.drop_run(&run.info.id);
+                    }
                 }
                 _ => {}
             }
