@@ -1,13 +1,14 @@
 //! Servers that share sessions through a store: the replicas of a cluster. The store is an S3 server in this process.
 
 mod durability;
+mod expiry;
 mod failures;
 mod images;
 mod moving;
 mod runs;
 #[path = "../../../../belljar-store/tests/support/s3_server.rs"]
-#[expect(dead_code, reason = "the tests of belljar-store use the rest")]
 mod s3_server;
+mod tasks;
 mod tls;
 
 use std::process::Stdio;
