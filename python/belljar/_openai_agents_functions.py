@@ -49,7 +49,8 @@ def code_function(tool: FunctionTool) -> Tool:
 
     It receives the context of the call that runs the code. Its errors are what the tool makes of them: by default a
     text for a model and not an exception. A call that the tool's guardrails reject, that would need an approval, or for
-    which the tool is not enabled, is a `PermissionError` in the code. A guardrail's tripwire ends the agent's run.
+    which the tool is not enabled, is a `PermissionError` in the code. A guardrail's tripwire ends the agent's run: code
+    that catches its exception gets it again from every other call.
 
     Raises:
         ArgumentError: If every call needs an approval, for which code cannot wait.
@@ -61,6 +62,9 @@ def code_function(tool: FunctionTool) -> Tool:
 
     async def call(arguments: dict[str, Any]) -> Any:
         outer = current.get(None)
+        if outer is not None and outer.failure is not None:
+            # The code has caught the exception that ends the run. It must not have effects after it.
+            raise outer.failure
         context = _context(tool, outer, json.dumps(arguments))
         try:
             return await _call(tool, context, arguments)

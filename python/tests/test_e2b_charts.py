@@ -80,6 +80,18 @@ def test_bars(sandbox: Sandbox) -> None:
     assert isinstance(chart, charts.BarChart) and [each.value for each in chart.elements] == [2.0, 2.0]
 
 
+def test_bars_have_the_labels_of_their_ticks(sandbox: Sandbox) -> None:
+    chart = draw(sandbox, "plt.bar([f'n{i}' for i in range(600)], range(600))").chart
+    assert isinstance(chart, charts.BarChart)
+    assert [(each.label, each.value) for each in chart.elements] == [(f"n{i}", float(i)) for i in range(600)]
+    # Ticks in another order, of which the bar in the middle has none.
+    chart = draw(sandbox, "plt.bar([1, 2, 3], [4, 5, 6], 0.9); plt.xticks([3, 1], ['c', 'a'])").chart
+    assert isinstance(chart, charts.BarChart) and [each.label for each in chart.elements] == ["a", "2", "c"]
+    # Of equally near ticks, the first one counts.
+    chart = draw(sandbox, "plt.bar([2], [5], 2); plt.xticks([3, 1], ['c', 'a'])").chart
+    assert isinstance(chart, charts.BarChart) and [each.label for each in chart.elements] == ["c"]
+
+
 def test_slices(sandbox: Sandbox) -> None:
     chart = draw(sandbox, "plt.pie([1, 3], labels=['p', 'q'], radius=0.5)").chart
     assert isinstance(chart, charts.PieChart)
@@ -126,6 +138,7 @@ def test_other_figures_have_no_data(sandbox: Sandbox) -> None:
     )
     execution = sandbox.run_code(code)
     assert "ZeroDivisionError" in str(execution.error or execution.logs.stderr)
+    assert execution.results[0].png
 
 
 def test_data_that_code_displays_itself_are_checked() -> None:

@@ -165,6 +165,28 @@ os.environ["TOKEN"] in received, {SECRET[:10]!r} + {SECRET[10:]!r}
             assert run.check().value == (True, "*" * len(SECRET))
 
 
+def test_large_values_and_arguments_of_functions_are_without_secrets(port: int) -> None:
+    received: list[object] = []
+
+    def take(value: object) -> None:
+        received.append(value)
+
+    # What takes more than 4096 bytes crosses as a buffer.
+    code = f"""
+secret = {SECRET[:10]!r} + {SECRET[10:]!r}
+large = ("." * 5000 + secret).encode()
+await take(secret)
+await take([large])
+large, {{"a": bytearray(large)}}
+"""
+    masked = b"." * 5000 + b"*" * len(SECRET)
+    policy = [f"api.example.com:{port}"]
+    with Sandbox(network=policy, secrets={f"TOKEN@api.example.com:{port}": SECRET}, tools=[take]) as box:
+        for run in (box.run(code), box.session().run(code)):
+            assert run.check().value == (masked, {"a": masked})
+    assert received == ["*" * len(SECRET), [masked]] * 2
+
+
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [

@@ -377,10 +377,18 @@ async def attempt(call):
             assert "[2,\n 'this call of approved needs an approval" in found and "hidden is not enabled" in found
             assert called == [1, 6, 2]
             assert "timed out" in await call(tool, "await slow()", "user")
-            # A tripwire ends the run of the agent, also if the code catches its exception.
-            code = "try:\n    await guarded(number=101)\nexcept BaseException:\n    pass"
+            # A tripwire ends the run of the agent, also if the code catches its exception. Later calls have no effect.
+            code = """
+for number in (101, 4):
+    try:
+        await guarded(number=number)
+    except BaseException as error:
+        print(type(error).__name__)
+await approved(number=8)
+"""
             with pytest.raises(agents.ToolInputGuardrailTripwireTriggered):
                 await call(tool, code, "user")
+            assert called == [1, 6, 2]
             assert await call(tool, "await guarded(number=2)", "user") == "3"
 
     run(main())

@@ -3,7 +3,7 @@
 use sha2::{Digest as _, Sha256};
 
 /// The number of hexadecimal digits of an identifier's digest.
-const DIGEST_LENGTH: usize = 32;
+pub(crate) const DIGEST_LENGTH: usize = 32;
 /// The number of hexadecimal digits of a token's digest in the name of its owner.
 const OWNER_LENGTH: usize = 16;
 

@@ -36,7 +36,7 @@ events! {
     /// The first record of a file.
     AuditOpen = "audit.open", "the first record of a file; `previous` is the hash that the chain goes on from";
     /// Records were not written.
-    AuditLost = "audit.lost", "`count` records were not written, since the queue of records was full";
+    AuditLost = "audit.lost", "`count` records were not written, since the queue of records was full, or were not delivered to `name`";
     /// A file ends with a part of a line.
     AuditRecover = "audit.recover",
         "the file ended with a part of a line, as after a crash: it has `bytes` bytes, whose SHA-256 is `target`";
@@ -59,14 +59,14 @@ events! {
     /// A user is asked whether a call may be made.
     ApprovalAsk = "approval.ask", "a user is asked whether code may call a tool";
     /// A user has answered with yes.
-    ApprovalGrant = "approval.grant", "the user agreed; `outcome` is what for: `once`, `run` or `session`, `by` who was asked";
+    ApprovalGrant = "approval.grant", "the user agreed; `outcome` is what for: `once`, `run` or `session`, `by` is who has answered";
     /// A user has answered with no, or cannot be asked.
-    ApprovalDeny = "approval.deny", "the user refused, or cannot be asked (`error`)";
+    ApprovalDeny = "approval.deny", "the user or an operator refused (`by`), or the user cannot be asked (`error`)";
     /// An operator has answered on the command line.
     ApprovalAnswer = "approval.answer", "`belljar runs` has answered a question of a run, or cancelled it (`outcome`)";
     /// An operator has used the admin API.
     OperatorAction = "operator.action",
-        "an operator has used the console or the admin API to change something or to read a file; `name` is the operation, `arguments` its request, `outcome` its status";
+        "an operator (`owner`) has used the console or the admin API to change something or to read a file; `name` is the operation, `arguments` its request, `outcome` its status";
     /// A connection or an HTTP request of code.
     Connection = "connection", "a connection or an HTTP request of code has ended, or was refused";
     /// An installation of packages.

@@ -13,8 +13,11 @@ use crate::writer::{ChainedRecord, Head, Pending, Sink};
 
 /// The number of bytes at the end of a file that are read to find its last record. Records are shorter.
 const MAX_TAIL: u64 = 4 << 20;
-/// The maximum number of rotated files.
+/// The number of digits at the end of the names of rotated files, and the maximum number of these files.
+const ROTATED_DIGITS: usize = 6;
 const MAX_FILES: u32 = 999_999;
+/// The beginning of each record.
+const BEGINNING: &[u8] = b"{\"seq\":";
 
 /// The error of opening a log file.
 #[derive(Debug, thiserror::Error)]
@@ -43,12 +46,14 @@ pub struct FileSink {
     max_size: Option<u64>,
     pending: Pending,
     head: Option<Head>,
+    /// True if the file had no record when it was opened.
+    is_new: bool,
     recovery: Option<Record>,
 }
 
 impl FileSink {
     /// Opens a file, which is created for the user alone if it does not exist. A file of more than `max_size` bytes is
-    /// renamed, and a new one begins.
+    /// renamed, and a new one begins. A file without records goes on from the renamed files.
     ///
     /// # Errors
     /// When the file cannot be opened, another process writes it, or it is not a log.
@@ -71,26 +76,28 @@ impl FileSink {
             max_size: max_size.filter(|_| metadata.is_file()),
             pending: Pending::default(),
             head: None,
+            is_new: true,
             recovery: None,
         };
-        if size > 0 && metadata.is_file() {
-            let start = size.saturating_sub(MAX_TAIL);
-            let mut tail = Vec::new();
-            file.seek(SeekFrom::Start(start)).and_then(|_| file.read_to_end(&mut tail)).map_err(failed)?;
-            if !sink.read_end(&tail, start == 0) {
+        if !metadata.is_file() {
+            return Ok(sink);
+        }
+        if size > 0 {
+            let tail = read_tail(&mut file, size).map_err(failed)?;
+            if !sink.read_end(&tail, size <= MAX_TAIL) {
                 return Err(FileError::NotALog(path.to_owned()));
             }
+        }
+        sink.is_new = sink.head.is_none();
+        if sink.is_new {
+            // As after a crash between the end of the file before and the first record of this one.
+            sink.head = rotated_head(path)?;
         }
         Ok(sink)
     }
 
     /// Finds the last record, and what follows it. Returns false if the end is that of another kind of file.
     fn read_end(&mut self, tail: &[u8], is_whole: bool) -> bool {
-        let head_of = |line: &[u8]| {
-            let line = std::str::from_utf8(line).ok()?;
-            let parsed_line = ChainedLine::parse(line)?;
-            Some(Head { number: number_of(line)?, hash: parsed_line.hash })
-        };
         let complete = tail.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let (lines, rest) = tail.split_at_checked(complete).unwrap_or((tail, &[]));
         if !rest.is_empty() {
@@ -103,16 +110,20 @@ impl FileSink {
             let details = Details { bytes: Some(rest.len() as u64), target: Some(sha256(rest)), ..Details::default() };
             self.recovery = Some(Record::new(Event::AuditRecover, details));
         }
-        let last = lines.strip_suffix(b"\n").unwrap_or(lines);
-        let last = last.iter().rposition(|byte| *byte == b'\n').map_or(last, |at| last.get(at + 1..).unwrap_or(last));
-        self.head = head_of(last);
+        self.head = head_of(last_line(lines));
         // A file that ends in its first line has no record yet.
-        self.head.is_some() || (is_whole && lines.is_empty() && rest.starts_with(b"{\"seq\":1,"))
+        let is_begun = rest.starts_with(BEGINNING) || BEGINNING.starts_with(rest);
+        self.head.is_some() || (is_whole && lines.is_empty() && is_begun)
     }
 
-    /// Returns the last record's number and hash, if the file has records.
+    /// Returns the number and the hash of the last record, of this file or of those before it.
     pub(crate) fn head(&self) -> Option<Head> {
         self.head
+    }
+
+    /// Returns whether the file has no record yet.
+    pub(crate) fn is_new(&self) -> bool {
+        self.is_new
     }
 
     /// Returns the record about the part of a line at the end of the file.
@@ -121,14 +132,74 @@ impl FileSink {
     }
 
     fn rotated_path(&self) -> io::Result<PathBuf> {
+        let digits = ROTATED_DIGITS;
         let name = |number: u32| {
             let mut name = self.path.clone().into_os_string();
-            name.push(format!(".{number:06}"));
+            name.push(format!(".{number:0digits$}"));
             PathBuf::from(name)
         };
         let free = (1..=MAX_FILES).map(name).find(|path| !path.exists());
         free.ok_or_else(|| io::Error::other("there are too many files"))
     }
+}
+
+/// Returns the number and the hash of the record in a line.
+fn head_of(line: &[u8]) -> Option<Head> {
+    let line = std::str::from_utf8(line).ok()?;
+    let parsed_line = ChainedLine::parse(line)?;
+    Some(Head { number: number_of(line)?, hash: parsed_line.hash })
+}
+
+/// Returns the last of these lines.
+fn last_line(lines: &[u8]) -> &[u8] {
+    let lines = lines.strip_suffix(b"\n").unwrap_or(lines);
+    lines.rsplit(|byte| *byte == b'\n').next().unwrap_or(lines)
+}
+
+/// Returns the end of a file of this size.
+fn read_tail(file: &mut File, size: u64) -> io::Result<Vec<u8>> {
+    let mut tail = Vec::new();
+    file.seek(SeekFrom::Start(size.saturating_sub(MAX_TAIL)))?;
+    file.read_to_end(&mut tail)?;
+    Ok(tail)
+}
+
+/// Returns the last record of the files that were renamed, if there are any. Their order is that of their records:
+/// names of files that were archived are used again.
+fn rotated_head(path: &Path) -> Result<Option<Head>, FileError> {
+    let rotated = rotated_files(path).map_err(|source| FileError::Io { path: path.to_owned(), source })?;
+    let mut newest: Option<Head> = None;
+    for rotated in rotated {
+        let read = || {
+            let mut file = File::open(&rotated)?;
+            let size = file.metadata()?.len();
+            read_tail(&mut file, size)
+        };
+        let tail = read().map_err(|source| FileError::Io { path: rotated.clone(), source })?;
+        if let Some(head) = head_of(last_line(&tail))
+            && newest.is_none_or(|newest| newest.number < head.number)
+        {
+            newest = Some(head);
+        }
+    }
+    Ok(newest)
+}
+
+/// Returns the files that [`FileSink::rotate`] has renamed.
+fn rotated_files(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let Some(name) = path.file_name() else { return Ok(Vec::new()) };
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?;
+        let entry_name = entry.file_name();
+        let rest = entry_name.as_encoded_bytes().strip_prefix(name.as_encoded_bytes());
+        let digits = rest.and_then(|rest| rest.strip_prefix(b"."));
+        if digits.is_some_and(|digits| digits.len() == ROTATED_DIGITS && digits.iter().all(u8::is_ascii_digit)) {
+            found.push(entry.path());
+        }
+    }
+    Ok(found)
 }
 
 fn open(path: &Path) -> io::Result<File> {

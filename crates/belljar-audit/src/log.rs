@@ -131,21 +131,20 @@ impl Audit {
     pub fn start(options: AuditOptions, first: Record) -> std::io::Result<Self> {
         let AuditOptions { file, mut sinks, failure, with_code, scrub, on_failure } = options;
         let mut batch = Vec::new();
-        let mut head = None;
+        let (mut head, mut begins) = (None, true);
         if let Some(mut file) = file {
-            head = file.head();
+            (head, begins) = (file.head(), file.is_new());
             batch.extend(file.take_recovery());
             sinks.insert(0, Box::new(file));
         }
         let head = match head {
             Some(head) => head,
-            None => {
-                let head = Head { number: 0, hash: Hash::random()? };
-                let previous = Some(head.hash.to_string());
-                batch.insert(0, Record::new(Event::AuditOpen, Details { previous, ..Details::default() }));
-                head
-            }
+            None => Head { number: 0, hash: Hash::random()? },
         };
+        if begins {
+            let previous = Some(head.hash.to_string());
+            batch.insert(0, Record::new(Event::AuditOpen, Details { previous, ..Details::default() }));
+        }
         batch.push(first);
         let (queue, messages) = mpsc::sync_channel(MAX_QUEUED);
         let shared = Arc::new(Shared {
@@ -161,7 +160,8 @@ impl Audit {
             runs: AtomicU64::new(0),
             thread: Mutex::default(),
         });
-        let mut writer = Writer { shared: shared.clone(), sinks, head, scrub, on_failure, unsynced: None };
+        let mut writer =
+            Writer { shared: shared.clone(), sinks, head, scrub, on_failure, unsynced: None, has_sync_failed: false };
         writer.write(batch);
         if let Err(error) = writer.flush() {
             if failure == FailureMode::Stop {

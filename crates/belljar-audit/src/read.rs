@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value};
 
-use crate::digest::digest;
+use crate::digest::{DIGEST_LENGTH, digest};
 use crate::verify::Lines;
 
 /// The records that a reader wants.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
-    /// A session, by its ID or its digest.
+    /// A session, by its ID, or by its digest or the beginning of that, such as its handle in the console.
     pub session: Option<String>,
     /// The beginning of names of events: `tool`, `tool.end`.
     pub events: Vec<String>,
@@ -25,7 +25,10 @@ impl Filter {
         let text = |name: &str| record.get(name).and_then(Value::as_str).unwrap_or_default();
         let is_session = |wanted: &String| {
             let digest = digest(wanted);
-            [text("session"), text("target")].iter().any(|named| *named == digest || named == wanted)
+            let is_beginning = |named: &str| named.len() == DIGEST_LENGTH && named.starts_with(wanted.as_str());
+            [text("session"), text("target")]
+                .iter()
+                .any(|named| *named == digest || (!wanted.is_empty() && is_beginning(named)))
         };
         let is_event = |wanted: &String| {
             let rest = text("event").strip_prefix(wanted.trim_end_matches('.'));

@@ -49,6 +49,11 @@ pub trait Sink: Send {
         Ok(())
     }
 
+    /// Returns the number of records that this place has lost since the last call, although they were taken.
+    fn take_lost(&mut self) -> u64 {
+        0
+    }
+
     /// Returns whether the next record should begin a new file.
     fn is_full(&self) -> bool {
         false
@@ -155,8 +160,10 @@ pub(crate) struct Writer {
     pub(crate) head: Head,
     pub(crate) scrub: Box<dyn Fn(String) -> String + Send>,
     pub(crate) on_failure: Box<dyn Fn(&str) + Send>,
-    /// The time of the first write that was not synced.
+    /// The time of the first write that was not synced, or of the last sync that has failed.
     pub(crate) unsynced: Option<Instant>,
+    /// True from a sync that has failed to the next that does not.
+    pub(crate) has_sync_failed: bool,
 }
 
 #[derive(Serialize)]
@@ -198,6 +205,12 @@ impl Writer {
             if let Some(lost) = self.shared.take_lost() {
                 batch.push(Record::new(Event::AuditLost, Details { count: Some(lost), ..Details::default() }));
             }
+            if !batch.is_empty() {
+                // Before the others: the last record of a log is that of the server's end.
+                let mut lost: Vec<Record> = self.sinks.iter_mut().filter_map(|sink| lost_by(&mut **sink)).collect();
+                lost.append(&mut batch);
+                batch = lost;
+            }
             self.write(batch);
             // A log that cannot be written is not waited for at the end.
             while let Err(error) = self.flush() {
@@ -210,7 +223,9 @@ impl Writer {
                     return;
                 }
             }
-            self.shared.set_failure(None);
+            if !self.has_sync_failed {
+                self.shared.set_failure(None);
+            }
             if self.unsynced.is_some_and(|since| since.elapsed() >= SYNC_INTERVAL) {
                 self.sync();
             }
@@ -272,12 +287,25 @@ impl Writer {
         result
     }
 
+    /// Syncs what was written. A failure lasts until a later call succeeds.
     fn sync(&mut self) {
-        self.unsynced = None;
+        let mut result = Ok(());
         for sink in &mut self.sinks {
             if let Err(error) = sink.sync() {
-                let error = format!("failed to sync {}: {error}", sink.name());
-                (self.on_failure)(&error);
+                result = Err(format!("failed to sync {}: {error}", sink.name()));
+            }
+        }
+        match result {
+            Ok(()) => {
+                self.unsynced = None;
+                if std::mem::take(&mut self.has_sync_failed) {
+                    self.shared.set_failure(None);
+                }
+            }
+            Err(error) => {
+                self.unsynced = Some(Instant::now());
+                self.has_sync_failed = true;
+                self.fail(&error);
             }
         }
     }
@@ -287,6 +315,12 @@ impl Writer {
             (self.on_failure)(error);
         }
     }
+}
+
+/// Returns the record about the records that a place has lost, if it has lost any.
+fn lost_by(sink: &mut dyn Sink) -> Option<Record> {
+    let count = Some(sink.take_lost()).filter(|lost| *lost > 0)?;
+    Some(Record::new(Event::AuditLost, Details { name: Some(sink.name()), count: Some(count), ..Details::default() }))
 }
 
 /// Returns the JSON object of a record, without its hash.

@@ -132,6 +132,11 @@ impl Scope {
         }
     }
 
+    /// Returns the name of the client in records, if it is known.
+    pub fn owner(&self) -> Option<Arc<str>> {
+        self.0.as_ref()?.owner.clone()
+    }
+
     /// Returns whether code may run.
     ///
     /// # Errors

@@ -23,12 +23,23 @@ pub struct ToolCallEvent<'a> {
     pub error: Option<&'a str>,
 }
 
+/// The answer of an operator to a question of code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OperatorAnswer {
+    /// A line of text.
+    Line(String),
+    /// The operator refused to answer.
+    Declined,
+    /// No operator has answered, and none can any more: the cell has ended.
+    Withdrawn,
+}
+
 /// A watcher of a cell: see [`CellObserver::watch`](crate::kernel::CellObserver::watch).
 pub trait CellWatcher: Send + Sync {
     /// Receives a call of a tool that begins, or has ended.
     fn on_call(&self, event: &ToolCallEvent<'_>);
 
-    /// Puts a question to the operators. Returns the line of the one that answers, or `None` if the question is
-    /// declined. Dropping the future withdraws the question.
-    fn ask(&self, question: String) -> Pin<Box<dyn Future<Output = Option<String>> + Send + '_>>;
+    /// Puts a question to the operators, and returns the answer of the first. Dropping the future withdraws the
+    /// question.
+    fn ask(&self, question: String) -> Pin<Box<dyn Future<Output = OperatorAnswer> + Send + '_>>;
 }

@@ -122,6 +122,24 @@ pub enum CellStatus {
     KernelDied(ExitReason),
 }
 
+impl From<&Outcome> for CellStatus {
+    /// Returns how a program has ended as the status of the only cell of a session.
+    fn from(outcome: &Outcome) -> Self {
+        match outcome {
+            Outcome::Success(_) => Self::Ok,
+            Outcome::Error(error) => Self::Error(CellError {
+                name: error.kind.clone(),
+                message: error.message.clone(),
+                traceback: vec![error.traceback.clone()],
+            }),
+            Outcome::InstallError(reason) => {
+                Self::Error(CellError { name: "InstallError".into(), message: reason.clone(), traceback: Vec::new() })
+            }
+            Outcome::Exited(reason) => Self::KernelDied(reason.clone()),
+        }
+    }
+}
+
 impl CellStatus {
     /// Returns the error that a cell ended with, if it did; `limits` are those that held.
     pub fn error(&self, limits: &Limits) -> Option<CellError> {

@@ -132,6 +132,11 @@ pub trait Backend: Send + Sync {
         None
     }
 
+    /// Returns whether [`Backend::program`] creates kernels.
+    fn supports_programs(&self) -> bool {
+        false
+    }
+
     /// Writes the base of snapshots that this backend has taken or restored into an empty directory.
     ///
     /// # Errors

@@ -24,6 +24,7 @@
 //! | `held_cell` | cells that hold their thread while they wait, and are recorded for another process |
 //! | `statistics` | numbers for the metrics of servers |
 //! | [`activity`] | what code does, for the audit log and for traces |
+//! | `party` | the parties that answer questions of code |
 //! | `usage_meter` | the meter of what code uses on behalf of an owner |
 //! | [`bounded_json`] | JSON from a guest |
 
@@ -46,6 +47,7 @@ mod limits;
 pub mod mime;
 mod output;
 mod output_collector;
+mod party;
 pub mod progress;
 mod report;
 mod run_request;
@@ -59,7 +61,7 @@ pub use activity::{Activity, Scope};
 /// Bytes that clones share, the type of buffers.
 pub use bytes::Bytes;
 pub use cancellation::{CallCancellation, CancelOnDrop};
-pub use cell_watcher::{CellWatcher, ToolCallEvent};
+pub use cell_watcher::{CellWatcher, OperatorAnswer, ToolCallEvent};
 pub use connection::{ConnectionRecord, NETWORK_KEY};
 pub use connection_log::{ConnectionLog, RecordedConnections};
 pub use exchange::{
@@ -78,6 +80,7 @@ pub use image_collector::ImageCollector;
 pub use limits::{Limits, ParseSizeError, format_size, parse_size};
 pub use output::{Output, Stream};
 pub use output_collector::{OutputCollector, SavedOutput, TooMuchOutput};
+pub use party::Party;
 pub use progress::{NoProgress, Progress};
 pub use report::{REPORT_KEY, Report, ReportError, ReportImage, ReportRequest, ReportStatus, ReportValue};
 pub use run_request::{RunRequest, SourceMode};

@@ -77,7 +77,9 @@ pub(crate) struct SavedState {
     pub(crate) feeds: u32,
     pub(crate) next_call: u32,
     pub(crate) times: RunTimes,
-    /// The questions of the feed that is suspended.
+    /// The code of the feed that is suspended.
+    pub(crate) code: Option<String>,
+    /// Its questions.
     pub(crate) questions: Option<Questions>,
 }
 
@@ -156,6 +158,7 @@ mod tests {
             feeds: 2,
             next_call: 3,
             times: RunTimes::default(),
+            code: None,
             questions: None,
         };
         let key = DumpKey::random().unwrap();

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use belljar_audit::{AuditStopped, random_id};
-use belljar_core::Activity;
 use belljar_core::activity::trace::{Span, SpanName, Trace};
 use belljar_core::activity::{CodeActivity, CodeKind, CodeOutcome, CpuClock};
 use belljar_core::kernel::Backend;
+use belljar_core::{Activity, Scope};
 
 /// The records of the feeds of a session.
 #[derive(Default)]
@@ -35,14 +35,28 @@ impl FeedRecord {
             return Ok(());
         }
         self.activity.audit().admit()?;
+        let scope = self.begin_span(trace);
+        self.feed = CodeActivity::begin(&scope, CodeKind::Cell, code, clock_of(backend));
+        self.feed.enter(SpanName::Run);
+        Ok(())
+    }
+
+    /// Continues to record a feed that began in another worker. Only its end has a record here.
+    pub(crate) fn resume(&mut self, code: &str, trace: &Trace, backend: &dyn Backend) {
+        if self.activity.is_on() {
+            let scope = self.begin_span(trace);
+            self.feed = CodeActivity::resumed(&scope, CodeKind::Cell, code, clock_of(backend));
+            self.feed.enter(SpanName::Run);
+        }
+    }
+
+    /// Begins the span of a feed, and returns its context.
+    fn begin_span(&mut self, trace: &Trace) -> Scope {
         self.span = self.activity.begin_call(SpanName::Feed, "", trace, Vec::new);
         let trace = if self.span.is_on() { self.span.trace() } else { trace.clone() };
         let scope = self.activity.scope("monty", self.owner.as_deref(), trace);
         scope.set_session(&self.session);
-        let clock = if backend.runs_on_caller() { CpuClock::Thread } else { CpuClock::None };
-        self.feed = CodeActivity::begin(&scope, CodeKind::Cell, code, clock);
-        self.feed.enter(SpanName::Run);
-        Ok(())
+        scope
     }
 
     /// Returns the feed that was begun last.
@@ -56,4 +70,9 @@ impl FeedRecord {
         self.feed = CodeActivity::default();
         drop(std::mem::take(&mut self.span));
     }
+}
+
+/// Returns whose processor time is that of feeds.
+fn clock_of(backend: &dyn Backend) -> CpuClock {
+    if backend.runs_on_caller() { CpuClock::Thread } else { CpuClock::None }
 }

@@ -14,6 +14,7 @@
 //! | `question` | questions to the parent, and the requests that answer them: pure functions |
 //! | `questions` | the questions of one feed and their answers, as a state without effects |
 //! | `observer` | the observer of a feed, which receives the questions |
+//! | `turn_clock` | the limit of the time that code runs in one turn |
 //! | `events`, `prints` | events and output on their way to the parent |
 //! | `session` | a session: its kernel and its feeds |
 //! | `feed_record` | the records of feeds in the audit log, and their spans |
@@ -33,6 +34,7 @@ mod proto;
 mod question;
 mod questions;
 mod session;
+mod turn_clock;
 mod worker;
 
 pub use dump::DumpKey;

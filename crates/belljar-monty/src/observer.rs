@@ -18,6 +18,7 @@ use crate::prints::Prints;
 use crate::proto::{Event, Operation, RaisedException, Request, ResourceLimits};
 use crate::question::{Answer, Question, answer};
 use crate::questions::Questions;
+use crate::turn_clock::TurnClock;
 
 /// The name of the guest's calls that block.
 const BLOCKING_CALL: &str = "monty:now";
@@ -34,6 +35,8 @@ pub(crate) struct FeedObserver {
     /// The version of the protocol that the parent speaks.
     version: u32,
     times: Mutex<RunTimes>,
+    /// The clock of turns, if they have a limit.
+    turns: Option<TurnClock>,
     questions: Mutex<Questions>,
     replies: Mutex<Option<ReplySender>>,
     value: Mutex<Option<EncodedValue>>,
@@ -58,6 +61,7 @@ impl FeedObserver {
             limits,
             version,
             times: Mutex::new(times),
+            turns: limits.max_turn_duration_micros.map(|limit| TurnClock::new(Duration::from_micros(limit))),
             questions: Mutex::new(questions),
             replies: Mutex::default(),
             value: Mutex::default(),
@@ -71,15 +75,48 @@ impl FeedObserver {
     pub(crate) fn run<T>(&self, handle: Arc<dyn InterruptHandle>, step: impl FnOnce() -> T) -> T {
         self.link.shared.set_running(Some(handle.clone()));
         *self.handle.lock() = Some(handle);
+        self.begin_run();
         if self.is_aborted.load(Ordering::Relaxed) {
             self.link.shared.end_running_later(ABORT_GRACE);
         }
-        self.times.lock().start();
         let result = step();
-        self.times.lock().stop();
+        self.end_run();
         *self.handle.lock() = None;
         self.link.shared.set_running(None);
         result
+    }
+
+    /// Begins to count the time of the code.
+    fn begin_run(&self) {
+        self.times.lock().start();
+        if let (Some(turns), Some(handle)) = (&self.turns, &*self.handle.lock()) {
+            turns.start(handle);
+        }
+    }
+
+    /// Stops to count the time of the code.
+    fn end_run(&self) {
+        self.times.lock().stop();
+        if let Some(turns) = &self.turns {
+            turns.stop();
+        }
+    }
+
+    /// Begins the next turn: the parent has answered.
+    pub(crate) fn begin_turn(&self) {
+        if let Some(turns) = &self.turns {
+            turns.begin();
+        }
+    }
+
+    /// Excludes the feed from the limit of time of turns.
+    pub(crate) fn remove_turn_limit(&mut self) {
+        self.turns = None;
+    }
+
+    /// Returns the error of a turn in which the code has run for too long.
+    pub(crate) fn turn_error(&self) -> Option<RaisedException> {
+        self.turns.as_ref().and_then(TurnClock::error)
     }
 
     /// Sends an event that ends a turn, after the output.
@@ -146,7 +183,7 @@ impl FeedObserver {
             return Answer::NotFound(import.module.clone());
         }
         let (event, pending) = self.questions.lock().event(question);
-        self.times.lock().stop();
+        self.end_run();
         self.emit(event);
         let answer = loop {
             let Some(request) = self.link.receive() else {
@@ -172,7 +209,8 @@ impl FeedObserver {
                 },
             }
         };
-        self.times.lock().start();
+        self.begin_turn();
+        self.begin_run();
         answer
     }
 
@@ -233,7 +271,8 @@ impl CellObserver for FeedObserver {
                 *self.replies.lock() = Some(replies.clone());
             }
             (BLOCKING_CALL, question @ (Question::Function(_) | Question::Name(_) | Question::Os(_))) => {
-                let answer = self.ask(&question);
+                // Code that handles the interrupt of its turn cannot ask any more.
+                let answer = self.turn_error().map_or_else(|| self.ask(&question), Answer::Abort);
                 match answer {
                     Answer::Abort(_) => self.link.shared.end_running_later(ABORT_GRACE),
                     Answer::Future(number) => self.questions.lock().promise(number),

@@ -52,6 +52,14 @@ impl From<Configure> for SessionSettings {
     }
 }
 
+impl SessionSettings {
+    /// Replaces what depends on the client by that of `configured`: another client may load a session than has saved
+    /// it.
+    pub(crate) fn adopt_client(&mut self, configured: &Self) {
+        (self.client, self.version) = (configured.client, configured.version);
+    }
+}
+
 /// Returns the first two parts of a version; zeros if it has another form.
 fn client_version(version: &str) -> [u32; 2] {
     let mut parts = version.split('.').map(|part| part.parse().unwrap_or(0));
@@ -101,6 +109,8 @@ pub(crate) struct Session {
     feeds: u32,
     next_call: u32,
     times: RunTimes,
+    /// The code of the feed that was begun last.
+    code: String,
     /// The observer of the feed that is suspended.
     suspended: Option<Arc<FeedObserver>>,
     record: FeedRecord,
@@ -130,6 +140,7 @@ impl Session {
             feeds: 0,
             next_call: 0,
             times,
+            code: String::new(),
             suspended: None,
             record: FeedRecord::default(),
         }
@@ -196,7 +207,10 @@ impl Session {
         let feed = GuestFeed { session, number: self.feeds, inputs, values, cwd, install };
         let monty = match to_raw_value(&feed) {
             Ok(monty) => monty,
-            Err(error) => return TurnEnd::Event(violation(&format!("failed to pass the feed to the code: {error}"))),
+            Err(error) => {
+                let reason = format!("failed to pass the feed to the code: {error}");
+                return self.not_begun(&reason, violation(&reason));
+            }
         };
         let function =
             HostFunction { name: "monty".into(), blocking: true, doc: None, parameters: Vec::new(), returns: None };
@@ -208,16 +222,27 @@ impl Session {
             ..CellRequest::default()
         };
         if let Err(reason) = self.start() {
-            return TurnEnd::Event(error_event(exception("RuntimeError", reason)));
+            return self.not_begun(&reason, error_event(exception("RuntimeError", reason.as_str())));
         }
+        code.clone_into(&mut self.code);
         // An installation has no number, so that those of feeds are what the parent counts.
         self.feeds += u32::from(install.is_none());
         self.times.feed = 0;
-        let observer = Arc::new(self.observer(Questions::numbered_from(self.next_call)));
+        let mut observer = self.observer(Questions::numbered_from(self.next_call));
+        if install.is_some() {
+            observer.remove_turn_limit();
+        }
+        let observer = Arc::new(observer);
         let waker = self.waker();
         let activity = self.record.activity();
         let step = self.step(&observer, |kernel, observer| kernel.begin(&cell, activity.observe(observer), waker));
         self.drive(observer, step)
+    }
+
+    /// Ends a feed whose code was not run.
+    fn not_begun(&mut self, reason: &str, event: Event) -> TurnEnd {
+        self.record.end(CodeOutcome::failed(reason));
+        TurnEnd::Event(event)
     }
 
     fn observer(&self, questions: Questions) -> FeedObserver {
@@ -270,6 +295,11 @@ impl Session {
             if self.link.shared.is_closed() {
                 return TurnEnd::Closed;
             }
+            let turn_error = observer.turn_error();
+            if let Some(error) = &turn_error {
+                // The code has handled the interrupt of its turn, and cannot ask any more.
+                observer.questions().abort(error);
+            }
             let next = observer.questions().next_step();
             match next {
                 NextStep::Ask(event) => {
@@ -281,6 +311,8 @@ impl Session {
                     self.suspended = Some(observer);
                     return TurnEnd::Event(resolve(pending));
                 }
+                // The next step interrupts the code again.
+                NextStep::Resolve(_) | NextStep::Wait if turn_error.is_some() => {}
                 NextStep::Resolve(_) | NextStep::Wait => self.wait(wait),
             }
             step = self.step(&observer, |kernel, _| kernel.resume());
@@ -295,8 +327,14 @@ impl Session {
     fn finish(&mut self, observer: &Arc<FeedObserver>, result: CellResult) -> TurnEnd {
         self.end_feed(observer);
         self.record.end(&result.status);
-        let event = match result.status {
-            CellStatus::Ok => {
+        let event = match (result.status, observer.turn_error()) {
+            (CellStatus::TimedOut { after, .. }, _) => error_event(self.time_limit(observer, after)),
+            (CellStatus::KernelDied(reason), _) => {
+                let event = self.died(observer, &reason);
+                return self.restart(observer, event);
+            }
+            (_, Some(error)) => error_event(error),
+            (CellStatus::Ok, None) => {
                 let end = observer.take_value().and_then(|value| serde_json::from_str(value.json.get()).ok());
                 match end {
                     Some(FeedEnd::Complete(complete)) => Event::Complete(complete),
@@ -304,12 +342,7 @@ impl Session {
                     None => violation("the feed ended without a result: the code has changed what Python itself needs"),
                 }
             }
-            CellStatus::TimedOut { after, .. } => error_event(self.time_limit(observer, after)),
-            CellStatus::Error(error) => error_event(exception_of_cell(&error, "")),
-            CellStatus::KernelDied(reason) => {
-                let event = self.died(observer, &reason);
-                return self.restart(observer, event);
-            }
+            (CellStatus::Error(error), None) => error_event(exception_of_cell(&error, "")),
         };
         TurnEnd::of(observer, event)
     }
@@ -322,13 +355,18 @@ impl Session {
     fn died(&self, observer: &FeedObserver, reason: &ExitReason) -> Event {
         let limit = self.settings.limits.max_feed_duration_micros.map(Duration::from_micros);
         let lost = "the interpreter was ended, and the session's variables are lost";
-        match (reason, limit) {
+        let exceeded = match (reason, limit) {
             (ExitReason::Limit(LimitKind::WallTime | LimitKind::WaitTime), Some(limit)) => {
-                let mut error = self.time_limit(observer, limit);
+                Some(self.time_limit(observer, limit))
+            }
+            _ => observer.turn_error(),
+        };
+        match exceeded {
+            Some(mut error) => {
                 error.message = error.message.map(|message| format!("{message} ({lost})"));
                 error_event(error)
             }
-            _ => {
+            None => {
                 let error = reason.to_cell_error(self.backend.limits());
                 error_event(exception_of_cell(&error, &format!(" ({lost})")))
             }
@@ -390,6 +428,7 @@ impl Session {
             return TurnEnd::Event(violation(&reason));
         }
         self.suspended = None;
+        observer.begin_turn();
         if let Some(kernel) = &mut self.kernel {
             kernel.exclude_wait();
         }
@@ -412,6 +451,7 @@ impl Session {
             feeds: self.feeds,
             next_call: self.next_call,
             times,
+            code: self.suspended.is_some().then(|| self.code.clone()),
             questions: None,
         };
         let mut state = serde_json::to_value(state).map_err(|error| error.to_string())?;
@@ -421,8 +461,8 @@ impl Session {
         dump::to_bytes(key, state, snapshot.as_ref())
     }
 
-    /// Creates a session that continues from a dump. Returns it with the event that asks again what its parent has to
-    /// answer.
+    /// Creates a session that continues from a dump, with the records of its feeds. Returns it with the event that asks
+    /// again what its parent, who has sent `trace`, has to answer.
     ///
     /// # Errors
     /// Returns the reason why the session cannot be restored.
@@ -430,10 +470,13 @@ impl Session {
         link: Arc<Link>,
         backend: Arc<dyn Backend>,
         Dump { state, snapshot }: Dump,
+        record: FeedRecord,
+        trace: &Trace,
     ) -> Result<(Self, Option<Event>), String> {
-        let SavedState { settings, feeds, next_call, times, questions } = state;
+        let SavedState { settings, feeds, next_call, times, code, questions } = state;
         let mut session = Self::new(link, backend, settings);
         (session.feeds, session.next_call, session.times) = (feeds, next_call, times);
+        (session.code, session.record) = (code.unwrap_or_default(), record);
         let failed = |error: belljar_core::kernel::KernelError| format!("failed to restore the session: {error}");
         if let Some(snapshot) = &snapshot {
             let kernel = session.backend.restore(snapshot, &|| None, None, &NoProgress).map_err(failed)?;
@@ -442,11 +485,18 @@ impl Session {
         let Some(questions) = questions else { return Ok((session, None)) };
         let observer = Arc::new(session.observer(questions));
         let waker = session.waker();
+        session.record.resume(&session.code, trace, &*session.backend);
+        let activity = session.record.activity();
         let Some(kernel) = &mut session.kernel else { return Err("a suspended session has no memory".into()) };
-        observer.attach(kernel.reattach(observer.clone(), waker).map_err(failed)?);
+        observer.attach(kernel.reattach(activity.observe(observer.clone()), waker).map_err(failed)?);
         let event = observer.questions().pending_event().ok_or("a suspended session waits for nothing")?;
         session.suspended = Some(observer);
         Ok((session, Some(event)))
+    }
+
+    /// Returns the settings.
+    pub(crate) fn settings(&self) -> &SessionSettings {
+        &self.settings
     }
 
     /// Returns the name of the session's script.

@@ -9,6 +9,7 @@ use belljar_core::{Activity, NoProgress};
 use crate::budget;
 use crate::dump::{self, DumpKey};
 use crate::events::{send, violation};
+use crate::feed_record::FeedRecord;
 use crate::link::Link;
 use crate::proto::{
     Configure, DumpResult, Event, FatalError, MAX_VERSION, MIN_VERSION, ParentRequest, Request, ResourceLimits,
@@ -222,13 +223,19 @@ impl Worker {
         if self.session.as_ref().is_some_and(Session::has_begun) {
             return self.emit(violation("only a session that has not begun can be replaced by a saved one"));
         }
-        let restored = dump::from_bytes(&self.options.dump_key, bytes).and_then(|dump| {
+        if let Err(error) = self.options.activity.audit().admit() {
+            return self.emit(violation(&error.to_string()));
+        }
+        let record = FeedRecord::new(self.options.activity.clone(), self.options.owner.clone());
+        let restored = dump::from_bytes(&self.options.dump_key, bytes).and_then(|mut dump| {
+            if let Some(configured) = &self.session {
+                dump.state.settings.adopt_client(configured.settings());
+            }
             let backend = self.backend(&dump.state.settings.limits);
-            Session::restore(self.link.clone(), backend, dump)
+            Session::restore(self.link.clone(), backend, dump, record, &self.trace)
         });
         match restored {
-            Ok((mut session, event)) => {
-                session.set_activity(self.options.activity.clone(), self.options.owner.clone());
+            Ok((session, event)) => {
                 let name = session.script_name().to_owned();
                 let (limits, times) = session.stamps();
                 self.session = Some(session);
@@ -247,3 +254,6 @@ impl Worker {
         send(&self.link, event, stamps.as_ref().map(|(limits, times)| (limits, times)), None);
     }
 }
+
+#[cfg(test)]
+mod tests;

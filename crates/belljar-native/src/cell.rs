@@ -88,6 +88,7 @@ pub(crate) fn run(
     last_count: u64,
 ) -> Result<(CellResult, Vec<Value>), (KernelLost, Vec<Output>)> {
     let functions = if cell.tools { kernel.functions.take() } else { None };
+    let output = CellOutput::new(observer.clone(), limits.output, kernel.client.scrubber());
     let mut execution = CellExecution {
         calls: functions.map(|socket| CellCalls::new(socket, observer)),
         received_at_start: kernel.client.received_bytes(),
@@ -96,7 +97,7 @@ pub(crate) fn run(
         kernel,
         observer,
         limits,
-        output: CellOutput::new(observer.clone(), limits.output),
+        output,
         started_at: Instant::now(),
         request_id: String::new(),
         progress: CellProgress::default(),
@@ -402,7 +403,7 @@ impl CellExecution<'_> {
         })
     }
 
-    fn result(&self, reply: Option<ExecuteReply>, last_count: u64) -> CellResult {
+    fn result(&mut self, reply: Option<ExecuteReply>, last_count: u64) -> CellResult {
         let error = match &reply {
             Some(reply) => reply.error.clone(),
             None => self.progress.raised.clone().or_else(|| self.interrupt_error()),

@@ -1,10 +1,11 @@
-//! Collects a cell's output from its kernel's iopub messages.
+//! Collects a cell's output from its kernel's iopub messages, and removes secrets from its streams.
 
 use std::sync::Arc;
 
 use belljar_core::kernel::CellObserver;
 use belljar_core::mime::DisplayEvent;
 use belljar_core::{Output, OutputCollector, Stream};
+use belljar_network::{Scrubber, StreamScrubber};
 use serde_json::Value;
 
 use crate::content::IopubMessage;
@@ -12,6 +13,9 @@ use crate::content::IopubMessage;
 /// The output of a cell so far.
 pub(crate) struct CellOutput {
     outputs: OutputCollector,
+    /// Remove secrets that arrive in several messages. Possible beginnings are held back until more is written.
+    stdout: StreamScrubber,
+    stderr: StreamScrubber,
     /// The limit of written text, in bytes.
     max_bytes: u64,
     /// The size of the text that was written, in bytes.
@@ -23,10 +27,12 @@ pub(crate) struct CellOutput {
 }
 
 impl CellOutput {
-    /// Creates an empty output, which keeps at most `max_bytes` of text.
-    pub(crate) fn new(audience: Arc<dyn CellObserver>, max_bytes: u64) -> Self {
+    /// Creates an empty output, which keeps at most `max_bytes` of text, without secrets.
+    pub(crate) fn new(audience: Arc<dyn CellObserver>, max_bytes: u64, scrubber: &Scrubber) -> Self {
         Self {
             outputs: OutputCollector::new(audience),
+            stdout: scrubber.stream(),
+            stderr: scrubber.stream(),
             max_bytes,
             written_bytes: 0,
             clears_on_next: false,
@@ -80,7 +86,18 @@ impl CellOutput {
     fn write(&mut self, stream: Stream, text: &str) {
         self.written_bytes += text.len() as u64;
         if !self.exceeds_limit() {
-            self.outputs.write(stream, text.as_bytes());
+            let scrubber = match stream {
+                Stream::Stdout => &mut self.stdout,
+                Stream::Stderr => &mut self.stderr,
+            };
+            let scrubbed = scrubber.push(text.as_bytes());
+            self.pass(stream, &scrubbed);
+        }
+    }
+
+    fn pass(&self, stream: Stream, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.outputs.write(stream, bytes);
         }
     }
 
@@ -90,7 +107,10 @@ impl CellOutput {
     }
 
     /// Returns all outputs, in order.
-    pub(crate) fn take(&self) -> Vec<Output> {
+    pub(crate) fn take(&mut self) -> Vec<Output> {
+        let (stdout, stderr) = (self.stdout.finish(), self.stderr.finish());
+        self.pass(Stream::Stdout, &stdout);
+        self.pass(Stream::Stderr, &stderr);
         self.outputs.take()
     }
 }

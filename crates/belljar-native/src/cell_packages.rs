@@ -308,7 +308,9 @@ fn install(
     deadline: Instant,
 ) -> Result<InstalledPackages, InstallError> {
     let packages: Vec<String> = requirements.iter().map(ToString::to_string).collect();
-    kernel.install_until(&packages, observer, deadline)
+    let installed = kernel.install_until(&packages, observer, deadline)?;
+    installed.report(observer);
+    Ok(installed)
 }
 
 fn names<'a>(requirements: impl Iterator<Item = &'a Requirement>) -> Vec<String> {

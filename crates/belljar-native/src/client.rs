@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use belljar_core::kernel::{CellRequest, ShellRequest};
+use belljar_network::Scrubber;
 use jupyter_protocol::{
     CompleteRequest, ExecuteRequest, InputReply, InspectRequest, InterruptRequest, IsCompleteRequest,
     JupyterMessageContent, KernelInfoRequest,
@@ -57,6 +58,8 @@ pub(crate) struct Client {
     iopub: Peer,
     stdin: Peer,
     control: Peer,
+    /// Removes secrets from what the kernel sends, but for streams.
+    scrubber: Scrubber,
 }
 
 impl Client {
@@ -94,9 +97,20 @@ impl Client {
         };
         let (shell, iopub) = (peer(Channel::Shell)?, peer(Channel::Iopub)?);
         let (stdin, control) = (peer(Channel::Stdin)?, peer(Channel::Control)?);
-        let mut client = Self { key, session, shell, iopub, stdin, control };
+        let scrubber = Scrubber::default();
+        let mut client = Self { key, session, shell, iopub, stdin, control, scrubber };
         client.wait_until_ready(process, deadline)?;
         Ok(client)
+    }
+
+    /// Removes secrets from all messages that are received from now on, but for those of streams.
+    pub(crate) fn scrub(&mut self, scrubber: Scrubber) {
+        self.scrubber = scrubber;
+    }
+
+    /// Returns the scrubber of secrets.
+    pub(crate) fn scrubber(&self) -> &Scrubber {
+        &self.scrubber
     }
 
     /// Sends `kernel_info_request` until the kernel has replied on the shell and has published anything on iopub.
@@ -142,7 +156,13 @@ impl Client {
         for _ in 0..MAX_SKIPPED_MESSAGES {
             let Some(parts) = self.peer(channel).receive()? else { return Ok(None) };
             match self.key.verify(parts) {
-                Ok(message) => return Ok(Some(message)),
+                Ok(mut message) => {
+                    // In streams, secrets may arrive in parts: see `CellOutput`.
+                    if message.kind != "stream" {
+                        message.scrub(&self.scrubber);
+                    }
+                    return Ok(Some(message));
+                }
                 Err(reason) => tracing::debug!(?reason, ?channel, "dropped a kernel's message"),
             }
         }

@@ -1,8 +1,7 @@
 //! The processor time of a kernel's process and its descendants, from `/proc`.
 
 use std::collections::HashSet;
-use std::fs;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use procfs::process::Process;
@@ -13,9 +12,7 @@ const MAX_PROCESSES: usize = 1024;
 /// Returns the processor time of the process behind a pidfd, of its children that have exited, and of its descendants
 /// that run; `None` when the process has exited.
 pub(crate) fn process_tree_cpu_time(pidfd: BorrowedFd<'_>) -> Option<Duration> {
-    // `procfs` does not read the field `Pid`, which the kernel adds for pidfds.
-    let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd())).ok()?;
-    let pid: i32 = info.lines().find_map(|line| line.strip_prefix("Pid:"))?.trim().parse().ok()?;
+    let pid = belljar_sandbox::process_id(pidfd)?;
     let root = Process::new(pid).ok()?;
     let mut ticks = cpu_ticks(&root)?;
     let mut seen = HashSet::from([pid]);

@@ -9,6 +9,7 @@
 //! the guest sends is untrusted: a line is limited in size, and while [`MAX_PENDING`] replies are not written, nothing
 //! is read. A guest that breaks the protocol can make no further calls.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::Write as _;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -19,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use belljar_core::kernel::CellObserver;
 use belljar_core::{EncodedValue, FunctionCall, FunctionError, FunctionReply, ReplySender};
+use belljar_network::Scrubber;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
@@ -54,6 +56,8 @@ pub(crate) struct FunctionSocket {
     has_effects: bool,
     /// True once the guest has closed the connection or has broken the protocol.
     is_closed: bool,
+    /// Removes secrets from arguments.
+    scrubber: Scrubber,
 }
 
 /// A request of the guest.
@@ -65,11 +69,11 @@ enum Request {
 }
 
 impl FunctionSocket {
-    /// Uses a connection to a kernel's socket.
+    /// Uses a connection to a kernel's socket, whose calls have arguments without secrets.
     ///
     /// # Errors
     /// Returns an error if the system has no further descriptors.
-    pub(crate) fn new(stream: UnixStream) -> std::io::Result<Self> {
+    pub(crate) fn new(stream: UnixStream, scrubber: Scrubber) -> std::io::Result<Self> {
         // Replies are written by a thread that may wait for the guest. Reads never wait.
         stream.set_nonblocking(false)?;
         let reader = stream.try_clone()?;
@@ -81,6 +85,7 @@ impl FunctionSocket {
             next: 0,
             has_effects: false,
             is_closed: false,
+            scrubber,
         })
     }
 
@@ -130,6 +135,18 @@ impl FunctionSocket {
         // Fails if the guest has closed its end.
         let _ = self.reader.shutdown(std::net::Shutdown::Both);
     }
+}
+
+/// Returns JSON without secrets.
+///
+/// # Errors
+/// When it is not JSON without them.
+fn scrubbed(json: Box<RawValue>, scrubber: &Scrubber) -> serde_json::Result<Box<RawValue>> {
+    let scrubbed = match scrubber.scrub_text(json.get()) {
+        Cow::Owned(text) => Some(RawValue::from_string(text)),
+        Cow::Borrowed(_) => None,
+    };
+    scrubbed.unwrap_or(Ok(json))
 }
 
 /// The calls of one cell. Dropping them cancels those that are in progress.
@@ -226,9 +243,15 @@ impl<'a> CellCalls<'a> {
         let Some(replies) = self.replies() else { return self.socket.refuse() };
         let id = self.socket.next;
         self.socket.next += 1;
-        let call = FunctionCall { id, name, arguments: EncodedValue { json: arguments, buffers: Vec::new() } };
-        self.socket.has_effects |= call.may_have_effects();
         self.state.lock().begin(id, guest);
+        let Ok(json) = scrubbed(arguments, &self.socket.scrubber) else {
+            let error = FunctionError { name: "ValueError".into(), message: "an argument contains a secret".into() };
+            // Ignore send errors: the thread that writes replies has ended with the kernel.
+            let _ = replies.send(FunctionReply { id, result: Err(error) });
+            return;
+        };
+        let call = FunctionCall { id, name, arguments: EncodedValue { json, buffers: Vec::new() } };
+        self.socket.has_effects |= call.may_have_effects();
         self.observer.call_function(call, &replies);
     }
 
@@ -368,7 +391,7 @@ mod tests {
     fn connection() -> (FunctionSocket, UnixStream) {
         let (host, guest) = UnixStream::pair().unwrap();
         guest.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        (FunctionSocket::new(host).unwrap(), guest)
+        (FunctionSocket::new(host, Scrubber::default()).unwrap(), guest)
     }
 
     fn functions() -> (Arc<Functions>, Arc<dyn CellObserver>) {
@@ -397,6 +420,24 @@ mod tests {
         assert_eq!(buffer, [1, b'\n', 2]);
         drop(calls);
         assert!(socket.has_effects());
+    }
+
+    #[test]
+    fn arguments_are_without_secrets() {
+        const SECRET: &str = "the-value-of-the-secret";
+        let mut secrets = belljar_network::Secrets::new();
+        secrets.add("TOKEN", &["api.example"], SECRET.into()).unwrap();
+        let (host, mut guest) = UnixStream::pair().unwrap();
+        guest.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let mut socket = FunctionSocket::new(host, secrets.scrubber()).unwrap();
+        let (_, observer) = functions();
+        let mut calls = CellCalls::new(&mut socket, &observer);
+        guest.write_all(call(7, "echo").replace("\"x\"", &format!("\"<{SECRET}>\"")).as_bytes()).unwrap();
+        calls.serve();
+        let mut line = String::new();
+        BufReader::new(&guest).read_line(&mut line).unwrap();
+        let reply: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(reply["value"]["arguments"], json!([[format!("<{}>", "*".repeat(SECRET.len()))], {}]));
     }
 
     #[test]

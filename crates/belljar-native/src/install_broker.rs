@@ -186,7 +186,9 @@ fn serve(
     let installer = installer.ok_or(InstallError::Disabled)?;
     let deadline = Instant::now() + installer.timeout;
     let is_cancelled = || is_cancelled.load(Ordering::Acquire);
-    Ok(installer.install(&requirements, site, audience, &is_cancelled, deadline)?.to_string())
+    let installed = installer.install(&requirements, site, audience, &is_cancelled, deadline)?;
+    installed.report(audience);
+    Ok(installed.to_string())
 }
 
 /// Reads a line, which must arrive within [`REQUEST_TIMEOUT`]: the time until then counts towards the cell's time

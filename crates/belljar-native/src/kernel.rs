@@ -9,6 +9,7 @@ use belljar_core::kernel::{
     ShellRequest,
 };
 use belljar_core::{CellResult, CellStatus, ExitReason, LimitKind, Progress, SessionFolder};
+use belljar_network::Scrubber;
 use serde_json::{Value, json};
 
 use crate::cell::{self, CellLimits, KernelLost};
@@ -131,6 +132,11 @@ impl NativeKernel {
     /// Returns the number of the next cell.
     pub(crate) fn next_execution_count(&self) -> u64 {
         self.execution_count.saturating_add(1)
+    }
+
+    /// Returns the scrubber of secrets.
+    pub(crate) fn scrubber(&self) -> &Scrubber {
+        self.connection.client.scrubber()
     }
 
     /// Returns whether another thread has requested the end of the interpreter.
@@ -260,7 +266,7 @@ impl Kernel for NativeKernel {
     }
 
     fn read(&mut self, path: &str, range: Range) -> Result<Vec<u8>, FileError> {
-        self.sandbox.directory().read(path, range)
+        self.sandbox.directory().read(path, range, self.scrubber())
     }
 
     fn write(&mut self, path: &str, bytes: &[u8]) -> Result<(), FileError> {

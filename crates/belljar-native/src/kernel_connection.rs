@@ -43,14 +43,16 @@ impl KernelConnection {
         let deadline = Instant::now() + KERNEL_START_TIMEOUT;
         let key = SigningKey::random();
         let process = Arc::new(sandbox.start(config, zygote.as_deref(), &key, deadline)?);
-        let client = Client::connect(sandbox.sockets().as_fd(), key, &process, deadline).map_err(|error| {
+        let mut client = Client::connect(sandbox.sockets().as_fd(), key, &process, deadline).map_err(|error| {
             let has_exited = process.wait_until(Instant::now() + EXIT_CHECK_TIMEOUT);
             if has_exited { StartError::Exited(process.status()) } else { StartError::Connection(error) }
         })?;
+        let scrubber = config.scrubber();
+        client.scrub(scrubber.clone());
         let interrupt = Arc::new(InterruptFlag::new(process.clone())?);
         // The kernel has created this socket before those of the client.
         let functions = config.tools.then(|| connect_in(sandbox.sockets(), function_calls::SOCKET)).transpose()?;
-        let functions = functions.map(FunctionSocket::new).transpose()?;
+        let functions = functions.map(|stream| FunctionSocket::new(stream, scrubber)).transpose()?;
         Ok(Self { process, client, interrupt, functions, _zygote: zygote })
     }
 

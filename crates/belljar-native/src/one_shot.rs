@@ -202,5 +202,8 @@ fn render_value(
     }
     let call = format!("render_value({execution_count}, {max_bytes})");
     let RenderedValue { value, text, strict } = eval_helper(kernel, &call, observer)?;
-    Some(Value { json: value?, text: text?, strict_json: strict })
+    // The value is JSON within the JSON of a message: a secret in it has another form there.
+    let scrubber = kernel.scrubber();
+    let scrub = |text: String| scrubber.scrub_text(&text).into_owned();
+    Some(Value { json: scrub(value?), text: scrub(text?), strict_json: strict.map(scrub) })
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use belljar_core::kernel::CellObserver;
 use belljar_core::progress::ProgressStep;
 use belljar_core::{InstallStatistics, Progress};
 
@@ -82,6 +83,14 @@ impl InstalledPackages {
     /// Adds the packages of another installation.
     pub(crate) fn extend(&mut self, other: Self) {
         self.0.extend(other.0);
+    }
+
+    /// Reports the packages with their versions to the observer of the code, if there are any.
+    pub(crate) fn report(&self, observer: &dyn CellObserver) {
+        if !self.0.is_empty() {
+            let packages: Vec<String> = self.0.iter().map(|package| package.text().replacen("==", " ", 1)).collect();
+            observer.on_installed(&packages.join(", "));
+        }
     }
 
     /// Returns the versions of the packages that `named` names, and the number of the others; `None` without any:

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 
 use belljar_core::files::{FileError, FileInfo, MAX_READ, Range, check_path};
+use belljar_network::Scrubber;
 use rustix::fs::{
     AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat2, renameat, statat, unlinkat,
 };
@@ -71,11 +72,11 @@ impl SessionDir {
         files
     }
 
-    /// Reads a range of a file.
+    /// Reads a range of a file, without secrets.
     ///
     /// # Errors
     /// Returns an error if the path is not a regular file, or the range is longer than [`MAX_READ`].
-    pub(crate) fn read(&self, path: &str, range: Range) -> Result<Vec<u8>, FileError> {
+    pub(crate) fn read(&self, path: &str, range: Range, scrubber: &Scrubber) -> Result<Vec<u8>, FileError> {
         // `O_NONBLOCK`, since opening a FIFO would block.
         let file = open(self.directory.as_fd(), path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY);
         let file = file.map_err(|errno| open_error(path, errno))?;
@@ -90,20 +91,12 @@ impl SessionDir {
         if length > MAX_READ {
             return Err(FileError::TooLong { path: path.into(), size });
         }
-        let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
         let file = std::fs::File::from(file);
-        let mut read = 0;
-        while read < bytes.len() {
-            match file.read_at(&mut bytes[read..], range.offset + read as u64) {
-                // The file was truncated meanwhile.
-                Ok(0) => break,
-                Ok(more) => read += more,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(failed(error)),
-            }
-        }
-        bytes.truncate(read);
-        Ok(bytes)
+        scrubber
+            .read_part(range.offset, length, |from, count| {
+                read_bytes(&file, from, count.min(size.saturating_sub(from)))
+            })
+            .map_err(failed)
     }
 
     /// Writes a file, or replaces an existing one.
@@ -202,6 +195,23 @@ fn clear(directory: BorrowedFd<'_>, depth: usize) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Reads `length` bytes of a file from `offset` on, or fewer if the file ends before.
+fn read_bytes(file: &std::fs::File, offset: u64, length: u64) -> std::io::Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+    let mut read = 0;
+    while read < bytes.len() {
+        match file.read_at(&mut bytes[read..], offset + read as u64) {
+            // The file was truncated meanwhile.
+            Ok(0) => break,
+            Ok(more) => read += more,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(read);
+    Ok(bytes)
+}
+
 fn open(directory: BorrowedFd<'_>, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
     let resolve =
         ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
@@ -241,11 +251,14 @@ mod tests {
         let mut listed: Vec<_> = directory.list().into_iter().map(|file| (file.path, file.size)).collect();
         listed.sort();
         assert_eq!(listed, [("a.txt".to_owned(), 5), ("b/c/d.txt".to_owned(), 3)]);
-        assert_eq!(directory.read("a.txt", Range::default()).unwrap(), b"three");
+        assert_eq!(directory.read("a.txt", Range::default(), &Scrubber::default()).unwrap(), b"three");
         let part = Range { offset: 1, length: Some(2) };
-        assert_eq!(directory.read("a.txt", part).unwrap(), b"hr");
-        assert_eq!(directory.read("a.txt", Range { offset: 100, length: None }).unwrap(), b"");
-        assert_eq!(directory.read("none", Range::default()), Err(FileError::Missing("none".into())));
+        assert_eq!(directory.read("a.txt", part, &Scrubber::default()).unwrap(), b"hr");
+        assert_eq!(directory.read("a.txt", Range { offset: 100, length: None }, &Scrubber::default()).unwrap(), b"");
+        assert_eq!(
+            directory.read("none", Range::default(), &Scrubber::default()),
+            Err(FileError::Missing("none".into()))
+        );
     }
 
     #[test]
@@ -256,7 +269,7 @@ mod tests {
         symlink("..", at("up")).unwrap();
         symlink("/etc", at("etc")).unwrap();
         for path in ["link.txt", "up/outside.txt", "etc/passwd", "../outside.txt"] {
-            assert!(directory.read(path, Range::default()).is_err(), "{path}");
+            assert!(directory.read(path, Range::default(), &Scrubber::default()).is_err(), "{path}");
             assert!(directory.write(path, b"x").is_err(), "{path}");
         }
         assert_eq!(directory.list(), []);
@@ -271,7 +284,7 @@ mod tests {
         let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
         std::fs::create_dir(at("directory")).unwrap();
         for path in ["fifo", "socket", "directory"] {
-            assert_eq!(directory.read(path, Range::default()), Err(FileError::Name(path.into())));
+            assert_eq!(directory.read(path, Range::default(), &Scrubber::default()), Err(FileError::Name(path.into())));
             assert_eq!(directory.write(path, b"x"), Err(FileError::Name(path.into())));
         }
         std::fs::write(at(".hidden"), "x").unwrap();
@@ -298,7 +311,10 @@ mod tests {
         assert_eq!(directory.write("b", b"x"), Err(FileError::Full("b".into())));
         let huge = std::fs::File::create(root.path().join("session/huge")).unwrap();
         huge.set_len(MAX_READ + 1).unwrap();
-        assert!(matches!(directory.read("huge", Range::default()), Err(FileError::TooLong { .. })));
+        assert!(matches!(
+            directory.read("huge", Range::default(), &Scrubber::default()),
+            Err(FileError::TooLong { .. })
+        ));
         let mut deep = root.path().join("session");
         for _ in 0..100 {
             deep.push("d");

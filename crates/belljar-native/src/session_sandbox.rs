@@ -11,6 +11,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use belljar_core::{Limits, SessionFolder};
+use belljar_network::Scrubber;
 use belljar_sandbox::{self as sandbox, FolderSource, Policy, Sandbox, Spec};
 use parking_lot::Mutex;
 use tempfile::TempDir;
@@ -78,6 +79,11 @@ pub(crate) struct NativeConfig {
 }
 
 impl NativeConfig {
+    /// Returns the scrubber of the secrets of the network.
+    pub(crate) fn scrubber(&self) -> Scrubber {
+        self.network.as_ref().map(|network| network.scrubber().clone()).unwrap_or_default()
+    }
+
     /// Returns the path of the environment's Python that kernels are started with.
     pub(crate) fn guest_python(&self) -> &Path {
         self.view.as_ref().map_or(&self.python, EnvironmentView::python)

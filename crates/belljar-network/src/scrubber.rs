@@ -83,6 +83,30 @@ impl Scrubber {
         }
     }
 
+    /// Reads a part of a file, without secrets that are in it, begin before it or go on after it. `read` returns at most
+    /// a number of bytes of the file from an offset on.
+    ///
+    /// # Errors
+    /// The error of `read`.
+    pub fn read_part<E>(
+        &self,
+        offset: u64,
+        length: u64,
+        read: impl FnOnce(u64, u64) -> Result<Vec<u8>, E>,
+    ) -> Result<Vec<u8>, E> {
+        let overlap = self.patterns.as_ref().map_or(0, |patterns| patterns.longest.saturating_sub(1) as u64);
+        let before = offset.min(overlap);
+        let bytes = read(offset - before, before.saturating_add(length).saturating_add(overlap))?;
+        let mut part = match self.scrub(&bytes) {
+            Cow::Owned(scrubbed) => scrubbed,
+            Cow::Borrowed(_) => bytes,
+        };
+        let start = usize::try_from(before).unwrap_or(usize::MAX).min(part.len());
+        part.drain(..start);
+        part.truncate(usize::try_from(length).unwrap_or(usize::MAX));
+        Ok(part)
+    }
+
     /// Creates a scrubber of a stream.
     pub fn stream(&self) -> StreamScrubber {
         StreamScrubber {
@@ -280,6 +304,26 @@ mod tests {
             scrubbed.extend(stream.finish());
             assert_eq!(scrubbed, whole, "chunks of {size}");
         }
+    }
+
+    #[test]
+    fn parts_of_a_file_are_without_secrets_that_cross_their_ends() {
+        let file = format!("{}{SECRET}{}", ".".repeat(100), ".".repeat(100)).into_bytes();
+        let read = |offset: u64, length: u64| -> Result<Vec<u8>, u64> {
+            let offset = usize::try_from(offset).unwrap();
+            Ok(file[offset..].iter().copied().take(usize::try_from(length).unwrap()).collect())
+        };
+        let whole = scrubber().scrub(&file).into_owned();
+        assert_ne!(whole, file);
+        for size in [1, 7, 64, 110, 500] {
+            let mut parts = Vec::new();
+            while parts.len() < file.len() {
+                parts.extend(scrubber().read_part(parts.len() as u64, size, read).unwrap());
+            }
+            assert_eq!(parts, whole, "parts of {size}");
+        }
+        assert_eq!(Scrubber::default().read_part(99, 3, read).unwrap(), file[99..102]);
+        assert_eq!(scrubber().read_part(5, 1, |offset, _| Err::<Vec<u8>, u64>(offset)), Err(0));
     }
 
     #[test]

@@ -49,12 +49,8 @@ class Receiver(Protocol):
     number: int | None
     """The number of the call, once it was sent."""
 
-    @property
-    def operation(self) -> str:
-        """The name of the host's function, in quotes."""
-
-    def arguments(self) -> str:
-        """Returns the text of the arguments, which are plain JSON."""
+    def request(self) -> str:
+        """Returns the text of an object with the ``name`` of the host's function and ``arguments``: plain JSON."""
 
     def receive(self, reply: Any, error: Exception | None) -> None:
         """Receives the reply, or the error instead of one."""
@@ -68,12 +64,12 @@ class _Reply(asyncio.Future):
 
     def __init__(self, operation: str, arguments: str, number: int | None = None) -> None:
         super().__init__(loop=asyncio.get_running_loop())
-        self.operation = operation
         self.number = number
+        self._operation = operation
         self._arguments = arguments
 
-    def arguments(self) -> str:
-        return self._arguments
+    def request(self) -> str:
+        return f'{{"name":{self._operation},"arguments":{self._arguments}}}'
 
     def cancel(self, msg: Any = None) -> bool:
         if not super().cancel(msg):
@@ -161,7 +157,7 @@ def _take_batch() -> tuple[list[Receiver], list[str]]:
     texts: list[str] = []
     size = 0
     for call in _queued[:_CALL_BATCH]:
-        text = f'{{"name":{call.operation},"arguments":{call.arguments()}}}'
+        text = call.request()
         size += len(text)
         if texts and size > _MAX_BATCH_SIZE:
             break
@@ -175,7 +171,7 @@ def _transfer(calls: list[Receiver], texts: list[str], timeout: float | None) ->
     """Sends a batch of calls, and delivers replies. Returns whether there was one."""
     in_progress = len(_pending) + len(calls)
     count = in_progress // 4 if in_progress >= _MIN_LINGERING else 1
-    request = f'{{"timeout":{dumps(timeout)},"count":{count},"calls":[{",".join(texts)}]}}'
+    request = f'{{"timeout":{dumps(timeout)},"count":{count},"pairs":true,"calls":[{",".join(texts)}]}}'
     text = host.call_host(f'{{"name":"await_functions","request":{request}}}')
     answer = _scan(text, 0)[0]
     if "error" in answer:
@@ -193,19 +189,24 @@ def _transfer(calls: list[Receiver], texts: list[str], timeout: float | None) ->
     # Without a key that has a meaning in the encoding, the values are those of JSON.
     is_plain = '"$' not in text
     for reply in answer["replies"]:
-        if (receiver := _pending.pop(reply["id"], None)) is None:
+        if type(reply) is list and is_plain:
+            number, value = reply
+            if (receiver := _pending.pop(number, None)) is not None:
+                receiver.receive(value, None)
             continue
-        if "error" in reply:
+        # A reply with an error or with buffers, or of a host of another build, is an object.
+        number, fields = (reply[0], {"value": reply[1]}) if type(reply) is list else (reply["id"], reply)
+        if (receiver := _pending.pop(number, None)) is None:
+            continue
+        if "error" in fields:
             # Not raised here: its traceback begins where the code waits.
-            receiver.receive(None, host_functions.exception(**reply["error"]))
-        elif is_plain:
-            receiver.receive(reply["value"], None)
-        else:
-            try:
-                value, failure = _result(reply), None
-            except Exception as error:
-                value, failure = None, error
-            receiver.receive(value, failure)
+            receiver.receive(None, host_functions.exception(**fields["error"]))
+            continue
+        try:
+            value, failure = _result(fields), None
+        except Exception as error:
+            value, failure = None, error
+        receiver.receive(value, failure)
     interrupts.raise_pending()
     return bool(answer["replies"])
 

@@ -57,6 +57,8 @@ def execute(request: dict[str, Any]) -> Generator[float | None, None, dict[str, 
         importlib.invalidate_caches()
     after_restore.renew(request.get("renewal"))
     feed = request["monty"]
+    # A session that was saved by one client may be loaded by another.
+    monty_names.choose(feed["session"]["client"])
     if _session is None:
         _session = _Session(feed["session"])
     outcome: dict[str, Any] = {"kind": "cell", "count": feed["number"] + 1, "error": None}
@@ -77,7 +79,6 @@ class _Session:
     def __init__(self, settings: dict[str, Any]) -> None:
         namespace = cell.main.__dict__
         namespace.clear()
-        monty_names.choose(settings["client"])
         monty_files.install()
         policy = settings.get("policy") or {}
         monty_system.install(namespace, policy)

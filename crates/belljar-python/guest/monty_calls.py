@@ -184,12 +184,11 @@ class _ExternalFuture(asyncio.Future):
 
     def __init__(self, number: int) -> None:
         super().__init__(loop=event_loop._shared_loop())
-        self.operation = '"monty:later"'
         self.number: int | None = None
         self._arguments = _arguments({"future": number})
 
-    def arguments(self) -> str:
-        return self._arguments
+    def request(self) -> str:
+        return f'{{"name":"monty:later","arguments":{self._arguments}}}'
 
     def cancel(self, msg: Any = None) -> bool:
         if not super().cancel(msg):

@@ -196,8 +196,10 @@ def _decimal(value: Any) -> str:
 def _type_node(value: type) -> Node:
     name, package = value.__name__, value.__module__.partition(".")[0]
     if package in sys.stdlib_module_names and package != "__main__":
-        # Such as `json.decoder`, whose class is known as that of `json`.
-        dotted = name if package in ("builtins", "pathlib") else f"{package}.{name}"
+        # Such as `json.decoder`, whose class is known as that of `json`. The client resolves exceptions without a
+        # module only among the builtins, and would fail for `FrozenInstanceError`.
+        has_bare_name = package in ("builtins", "pathlib") or (package, name) == ("dataclasses", "Field")
+        dotted = name if has_bare_name else f"{package}.{name}"
         if dotted not in monty_names.types and dotted not in monty_names.exceptions:
             return {"repr": printable(value_json.safe_repr(value))}
         return {"type": {"name": dotted, "id": None, "origin": BUILTIN, "is_dataclass": False, "attrs": None}}

@@ -15,6 +15,7 @@ BUILTIN, SANDBOX, HOST = 1, 2, 3
 """The origins of types."""
 
 STANDARD_TYPES = {
+    "Field": ("dataclasses", "Field"),
     "FrozenInstanceError": ("dataclasses", "FrozenInstanceError"),
     "NoneType": ("types", "NoneType"),
     "NotImplementedType": ("types", "NotImplementedType"),

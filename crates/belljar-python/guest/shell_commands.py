@@ -25,7 +25,10 @@ _MAX_CAT_BYTES = 1 << 24
 
 
 class CommandError(Exception):
-    """The error of a command that requires a process."""
+    """The error of a command that requires a process, or cannot be read."""
+
+    reason: str | None = None
+    """Why it requires a process."""
 
 
 def run(line: str, out: TextIO, err: TextIO) -> int:
@@ -83,6 +86,11 @@ def is_known(program: str) -> bool:
     return os.path.basename(program) in _COMMANDS or _is_python(program)
 
 
+def programs() -> list[str]:
+    """Returns the names of the programs that command lines can call."""
+    return sorted([*_COMMANDS, "pip", "python"])
+
+
 def run_parsed(commands: list[list[str]], out: TextIO, err: TextIO) -> int:
     """Runs known programs one after the other until one fails. Returns the exit status of the last."""
     status, directory = 0, os.getcwd()
@@ -102,11 +110,13 @@ def _is_python(program: str) -> bool:
 
 
 def _unsupported(what: str, why: str) -> CommandError:
-    return CommandError(
+    error = CommandError(
         f"`{what}` cannot be done: {why}, and Python in WebAssembly cannot start processes. Here there are !pip, "
         "!ls, !cat, !echo, !pwd and !python; everything else needs the native backend (Linux). Python's own shutil, "
         "pathlib, zipfile and tarfile stand in for many commands"
     )
+    error.reason = why
+    return error
 
 
 def _expand(arguments: list[str]) -> list[str]:

@@ -84,6 +84,7 @@ class Target:
         self.prefix = "[[" + ",".join(map(dumps, (server, *given)))
         self.suffix = "".join([f",{dumps(each)}" for each in rest]) + "],{}]"
         self.has_line = has_line
+        self.request_prefix = f'{{"name":{self.operation},"arguments":{self.prefix}'
 
 
 class Call:
@@ -110,11 +111,13 @@ class Call:
     def result(self) -> Any:
         """Waits for the result and returns it, or raises the call's exception."""
         if not self._has_ended:
-            self._begin("result", self)
+            self._begin("result", _Blocking)
             try:
-                self._end(exchange.call_blocking_with(self.operation, self.arguments()), None)
+                reply = exchange.call_blocking_with(self.operation, self.arguments())
             except Exception as error:
-                self._end(None, error)
+                self.receive(None, error)
+            else:
+                self.receive(reply, None)
         return self._finished()
 
     def __await__(self) -> Generator[Any, Any, Any]:
@@ -159,13 +162,35 @@ class Call:
     def arguments(self) -> str:
         """Returns the JSON text of the operation's arguments."""
         target = self._target
-        line = f",{_line_at(self._code, self._instruction)}" if target.has_line else ""
-        return f"{target.prefix}{self._given}{line}{target.suffix}"
+        return f"{target.prefix}{self._given}{self._line() if target.has_line else ''}{target.suffix}"
+
+    def request(self) -> str:
+        """Returns the JSON text of the operation: an object with its name and its arguments."""
+        target = self._target
+        # Calls in a loop have the place of the one before.
+        code, instruction, line = _last_place
+        if code is not self._code or instruction != self._instruction or not target.has_line:
+            line = self._line() if target.has_line else ""
+        return f"{target.request_prefix}{self._given}{line}{target.suffix}}}"
 
     def receive(self, reply: Any, error: Exception | None) -> None:
         """Ends the call with a reply or an error."""
-        self._end(reply, error)
-        self._waiter.finish(self._value, self._error)
+        target = self._target
+        self._has_ended = True
+        if error is None:
+            try:
+                value = self._value = target.decode(target.server, reply)
+            except Exception as failure:
+                error = failure
+            else:
+                self._waiter.finish(value, None)
+                return
+        if isinstance(error, exchange.HostCallError):
+            error = ToolError(f"the call of {target.path} was not sent: {error}")
+        if isinstance(error, ToolException):
+            error.server, _, error.tool = target.path.partition(".")
+        self._error = error
+        self._waiter.finish(None, error)
 
     def abandon(self, reason: str) -> None:
         """Ends the call because nothing will deliver its reply."""
@@ -191,20 +216,9 @@ class Call:
         if not self.begin_in(waiter):
             raise RuntimeError(f"{how}: the call of {self._target.path} is already being awaited")
 
-    def _end(self, reply: Any, error: Exception | None) -> None:
-        target = self._target
-        self._has_ended = True
-        if error is None:
-            try:
-                self._value = target.decode(target.server, reply)
-                return
-            except Exception as failure:
-                error = failure
-        if isinstance(error, exchange.HostCallError):
-            error = ToolError(f"the call of {target.path} was not sent: {error}")
-        if isinstance(error, ToolException):
-            error.server, _, error.tool = target.path.partition(".")
-        self._error = error
+    def _line(self) -> str:
+        """Returns the JSON text of the line of the call, after a comma."""
+        return _line_at(self._code, self._instruction)
 
     def _finish(self) -> Generator[Any, Any, Any]:
         return self._finished()
@@ -234,6 +248,14 @@ class Call:
             _never_awaited.append((self._target.path, self._code, self._instruction))
 
     __hash__ = object.__hash__
+
+
+class _Blocking:
+    """The waiter of a call whose `result` blocks until it has ended."""
+
+    @staticmethod
+    def finish(value: Any, error: Exception | None) -> None:
+        """Does nothing: the outcome is that of the call."""
 
 
 class _Waiter(asyncio.Future):
@@ -273,14 +295,18 @@ for _name in (
 _never_awaited: list[tuple[str, CodeType, int]] = []
 """The calls that were freed without having been sent: their names and places."""
 _lines: dict[tuple[int, int], tuple[CodeType, str]] = {}
-"""The lines of calls as JSON, by the identity of the code and the instruction."""
+"""The lines of calls as JSON after a comma, by the identity of the code and the instruction."""
+_last_place: tuple[CodeType | None, int, str] = (None, 0, "")
+"""The code, the instruction and the line that were looked up last."""
 
 
 def report_never_awaited() -> None:
     """Writes a warning to standard error for each call that was freed without having been awaited."""
+    global _last_place
     lost = _never_awaited[:]
     _never_awaited.clear()
     _lines.clear()
+    _last_place = (None, 0, "")
     for path, code, instruction in lost[:_MAX_REPORTED]:
         place = f"{shown_filename(code.co_filename)}:{_line_number(code, instruction)}"
         print(f"{place}: RuntimeWarning: the call of {path} was never awaited", file=sys.stderr)
@@ -299,15 +325,16 @@ shown_filename: Callable[[str], str] = str
 
 
 def _line_at(code: CodeType, instruction: int) -> str:
-    """Returns the line of code of an instruction as JSON. The user sees it when the call needs approval."""
-    if (known := _lines.get((id(code), instruction))) is not None:
-        return known[1]
-    filename, line = code.co_filename, _line_number(code, instruction)
-    text = dumps(f"{shown_filename(filename)}:{line}: {linecache.getline(filename, line).strip()[:200]}")
-    if len(_lines) >= _MAX_LINES:
-        _lines.clear()
-    _lines[id(code), instruction] = code, text
-    return text
+    """Returns the line of code of an instruction as JSON, after a comma. It is shown when the call needs approval."""
+    global _last_place
+    if (known := _lines.get((id(code), instruction))) is None:
+        filename, line = code.co_filename, _line_number(code, instruction)
+        text = f"{shown_filename(filename)}:{line}: {linecache.getline(filename, line).strip()[:200]}"
+        if len(_lines) >= _MAX_LINES:
+            _lines.clear()
+        known = _lines[id(code), instruction] = code, f",{dumps(text)}"
+    _last_place = code, instruction, known[1]
+    return known[1]
 
 
 def _line_number(code: CodeType, instruction: int) -> int:

@@ -85,6 +85,10 @@ def _read(server: str, uri: str, frame: FrameType) -> Call:
 
 def value(server: str, reply: Any) -> Any:
     """Returns the value of a reply of the host to a call."""
+    try:
+        return reply["one"]["value"]
+    except _OTHER_REPLIES:
+        pass  # It has no part, several parts, or one that is not a value.
     if isinstance(reply, list):  # Resources.
         return [Resource(server, link) for link in reply]
     if "one" in reply:
@@ -122,6 +126,7 @@ def _plain(given: Any) -> Any:
 
 # Named, because the formatter writes `except` clauses as only newer versions of Python have them.
 _ENCODING_ERRORS = (TypeError, ValueError, RecursionError)
+_OTHER_REPLIES = (KeyError, TypeError)
 _encode = JSONEncoder(allow_nan=False, default=_plain, separators=(",", ":")).encode
 
 

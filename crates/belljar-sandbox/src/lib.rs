@@ -152,6 +152,6 @@ pub use exit_status::ExitStatus;
 pub use fork_server::{run_fork_server, run_fork_server_if_child, set_fork_server_command};
 pub use policy::{IsolationLevel, Policy, SESSION_USERS};
 pub use probe::{ProbeResult, probe};
-pub use process_tree::children;
+pub use process_tree::{children, process_id};
 pub use sandbox_handle::{Sandbox, Streams, spawn};
 pub use spec::{Folder, FolderSource, ResourceLimits, Spec};

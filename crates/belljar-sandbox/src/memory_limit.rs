@@ -1,4 +1,4 @@
-//! The memory of all processes of a sandbox together.
+//! The memory of all processes of a sandbox together, and that of one process.
 //!
 //! A resource limit of the kernel applies to one process, and a limit on a control group needs a delegated group. So
 //! the sandbox's first process measures the memory: first an upper bound, which is cheap and counts shared pages
@@ -20,6 +20,8 @@ const PAGE_FIELDS: [&str; 2] = ["RssAnon:", "RssShmem:"];
 /// The field of `/proc/PID/status` with the size of the page tables. Mapping pages takes memory even if all of them are
 /// the page of zeros.
 const TABLES_FIELD: [&str; 1] = ["VmPTE:"];
+/// The field of `/proc/PID/status` with the size of the pages that were swapped out.
+const SWAPPED_FIELD: [&str; 1] = ["VmSwap:"];
 /// The summed fields of `/proc/PID/smaps_rollup`.
 const SHARE_FIELDS: [&str; 2] = ["Pss_Anon:", "Pss_Shmem:"];
 /// The number of pages of a pipe at most, since the code cannot enlarge pipes (`seccomp.rs`).
@@ -40,6 +42,13 @@ pub(crate) fn is_exceeded(proc: &Path, sockets: &SocketMeter, limit: u64) -> boo
     let mut pipes = HashSet::new();
     let of_processes = processes.iter().map(|process| process.bytes(&mut pipes)).sum::<u64>();
     of_processes.saturating_add(pipes.len() as u64 * pipe_bytes()).saturating_add(sockets.bytes(proc)) > limit
+}
+
+/// Returns the memory of one process, in bytes: its pages that belong to no file, resident or swapped out, and its page
+/// tables. `folder` is that of the process in procfs. Returns `None` if the process has ended, or is hidden.
+pub(crate) fn process_bytes(folder: &Path) -> Option<u64> {
+    let status = fs::read_to_string(folder.join("status")).ok()?;
+    Some(sum_fields(&status, &PAGE_FIELDS) + sum_fields(&status, &TABLES_FIELD) + sum_fields(&status, &SWAPPED_FIELD))
 }
 
 fn pipe_bytes() -> u64 {
@@ -142,6 +151,14 @@ mod tests {
         let proc = proc(&[("7", "RssAnon:\t  60000 kB\nVmPTE:\t  60000 kB\n", Some("Pss_Anon: 60000 kB\n"))]);
         assert!(exceeds(proc.path(), 100_000));
         assert!(!exceeds(proc.path(), 130_000));
+    }
+
+    #[test]
+    fn memory_of_one_process_includes_what_was_swapped_out() {
+        let status = "RssAnon:\t 1 kB\nRssFile:\t 1000 kB\nRssShmem:\t 10 kB\nVmPTE:\t 100 kB\nVmSwap:\t 5000 kB\n";
+        let proc = proc(&[("7", status, None)]);
+        assert_eq!(process_bytes(&proc.path().join("7")), Some(5111 << 10));
+        assert_eq!(process_bytes(&proc.path().join("8")), None);
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! The context of calls by MCP, for the audit log and for traces.
 
+use axum::http::request::Parts;
 use belljar_core::Scope;
-use belljar_core::activity::trace::{KeyValue, Span, SpanName, Trace};
+use belljar_core::activity::trace::{Attributes, KeyValue, Span, SpanName, Trace};
 use rmcp::RoleServer;
+use rmcp::model::ErrorData;
 use rmcp::service::RequestContext;
 
 use crate::handler::Server;
@@ -20,6 +22,21 @@ impl CallActivity {
         if self.0.is_on() {
             end_span(&self.0, status);
         }
+    }
+
+    /// Records the error of JSON-RPC by which a call is answered, and returns it.
+    pub(crate) fn refuse(&self, error: ErrorData) -> ErrorData {
+        fail_span(&self.0, &error);
+        error
+    }
+}
+
+/// Records the error of JSON-RPC by which a request was answered. Its message may name a session, and is left out.
+fn fail_span(span: &Span, error: &ErrorData) {
+    if span.is_on() {
+        let code = error.code.0.to_string();
+        span.set(KeyValue::new("rpc.response.status_code", code.clone()));
+        span.fail(&code, "the request was answered by an error");
     }
 }
 
@@ -41,33 +58,63 @@ pub(crate) fn scope_of(context: &RequestContext<RoleServer>) -> Scope {
     context.extensions.get::<Scope>().cloned().unwrap_or_default()
 }
 
+/// Returns the place of a request in its sender's trace.
+fn parent_of(context: &RequestContext<RoleServer>) -> Trace {
+    let parts = context.extensions.get::<Parts>();
+    let header = |name: &str| parts.and_then(|parts| parts.headers.get(name)?.to_str().ok());
+    let meta = |name: &str| context.meta.0.0.get(name).and_then(|value| value.as_str());
+    let value = |name| meta(name).or_else(|| header(name));
+    match meta("traceparent") {
+        Some(parent) => Trace::from_headers(Some(parent), meta("tracestate")),
+        None => Trace::from_headers(value("traceparent"), value("tracestate")),
+    }
+}
+
+/// Returns the attributes that the spans of all requests have.
+fn attributes_of(method: &'static str, context: &RequestContext<RoleServer>) -> Attributes {
+    let transport = if context.extensions.get::<Parts>().is_some() { "tcp" } else { "pipe" };
+    let mut attributes = vec![
+        KeyValue::new("mcp.method.name", method),
+        KeyValue::new("jsonrpc.request.id", context.id.to_string()),
+        KeyValue::new("network.transport", transport),
+    ];
+    let version = context.protocol_version();
+    attributes.extend(version.map(|version| KeyValue::new("mcp.protocol.version", version.as_str().to_owned())));
+    attributes
+}
+
 impl Server {
+    /// Does the work of a request other than a call of a tool, in a span of its own.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub(crate) async fn traced<T>(
+        &self,
+        method: &'static str,
+        context: &RequestContext<RoleServer>,
+        work: impl Future<Output = Result<T, ErrorData>>,
+    ) -> Result<T, ErrorData> {
+        let activity = self.runner.activity();
+        let parent = if activity.is_on() { parent_of(context) } else { Trace::default() };
+        let span = activity.begin_call(SpanName::Request, method, &parent, || attributes_of(method, context));
+        let result = work.await;
+        if let Err(error) = &result {
+            fail_span(&span, error);
+        }
+        result
+    }
+
     /// Begins a call of a tool: its span, and its context, which [`scope_of`] returns from now on.
     pub(crate) fn begin_activity(&self, tool: &str, context: &mut RequestContext<RoleServer>) -> CallActivity {
         let activity = self.runner.activity();
         if !activity.is_on() {
             return CallActivity(Span::default());
         }
-        let parts = context.extensions.get::<axum::http::request::Parts>();
-        let header = |name: &str| parts.and_then(|parts| parts.headers.get(name)?.to_str().ok());
-        let meta = |name: &str| context.meta.0.0.get(name).and_then(|value| value.as_str());
-        let value = |name| meta(name).or_else(|| header(name));
-        let parent = match meta("traceparent") {
-            Some(parent) => Trace::from_headers(Some(parent), meta("tracestate")),
-            None => Trace::from_headers(value("traceparent"), value("tracestate")),
-        };
-        let transport = if parts.is_some() { "tcp" } else { "pipe" };
+        let parent = parent_of(context);
         let span = activity.begin_call(SpanName::Call, tool, &parent, || {
-            let mut attributes = vec![
-                KeyValue::new("mcp.method.name", "tools/call"),
-                KeyValue::new("gen_ai.operation.name", "execute_tool"),
-                KeyValue::new("gen_ai.tool.name", tool.to_owned()),
-                KeyValue::new("jsonrpc.request.id", context.id.to_string()),
-                KeyValue::new("network.transport", transport),
-            ];
-            let version = context.protocol_version();
-            attributes
-                .extend(version.map(|version| KeyValue::new("mcp.protocol.version", version.as_str().to_owned())));
+            let mut attributes = attributes_of("tools/call", context);
+            attributes.push(KeyValue::new("gen_ai.operation.name", "execute_tool"));
+            attributes.push(KeyValue::new("gen_ai.tool.name", tool.to_owned()));
             attributes
         });
         let trace = if span.is_on() { span.trace() } else { parent };

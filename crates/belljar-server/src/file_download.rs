@@ -23,7 +23,7 @@ pub(crate) async fn download(
 ) -> Result<Response, SessionError> {
     let address = FileAddress { session, path, range: Range { offset: 0, length: Some(PART_BYTES) } };
     // The first part is read before the answer begins, so that its error has a status.
-    let first = sessions.read(address.clone()).await?;
+    let first = sessions.begin_download(address.clone(), size).await?;
     let reading = Reading { sessions, address, size, first: Some(first) };
     let body = Body::from_stream(futures::stream::try_unfold(reading, Reading::next));
     let headers = [
@@ -40,7 +40,7 @@ struct Reading {
     sessions: Sessions,
     /// The address of the next part.
     address: FileAddress,
-    /// The file's size when it was listed. A part may be shorter than its range, since secrets in it are replaced.
+    /// The file's size when it was listed. A part may be shorter than its range if the file has changed.
     size: u64,
     /// The first part, until it is sent.
     first: Option<Vec<u8>>,
@@ -51,7 +51,9 @@ impl Reading {
     async fn next(mut self) -> Result<Option<(Bytes, Self)>, SessionError> {
         let part = match self.first.take() {
             Some(first) => first,
-            None if self.address.range.offset < self.size => self.sessions.read(self.address.clone()).await?,
+            None if self.address.range.offset < self.size => {
+                self.sessions.continue_download(self.address.clone()).await?
+            }
             None => return Ok(None),
         };
         self.address.range.offset += PART_BYTES;

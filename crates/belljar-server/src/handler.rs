@@ -22,6 +22,7 @@ use rmcp::model::{
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{RoleServer, ServerHandler};
 
+use crate::activity::scope_of;
 use crate::answer::ReturnMode;
 use crate::apps as panels;
 use crate::cluster::{Bringer, Named};
@@ -132,6 +133,13 @@ impl Server {
         }
     }
 
+    /// Notes that the calls in flight are about to be ended. Must be called once, before they are.
+    pub(crate) fn begin_shutdown(&self) {
+        if let Some(tools) = &self.session_tools {
+            tools.begin_shutdown();
+        }
+    }
+
     /// Hibernates the sessions that have to survive. Must be called once, after serving.
     pub(crate) async fn shutdown(&self) {
         if let Some(tools) = &self.session_tools {
@@ -156,7 +164,7 @@ impl Server {
     pub async fn answer(&self, code: &str) -> String {
         let request = OneShotRequest { code: code.to_owned(), ..OneShotRequest::default() };
         let (notifier, _) = ClientNotifier::new(NotificationFilter { level: None, progress: false });
-        match self.runner.run(request, RunClient::new(notifier), None, None).await {
+        match self.runner.run(request, RunClient::new(notifier), None, None, None).await {
             Ok(mut answer) => {
                 answer.truncate(self.options.sandbox.max_answer);
                 answer.text(self.options.mode)
@@ -212,10 +220,49 @@ impl Server {
         self.session_tools.as_ref().filter(|_| panels::shows_panels(context))?.panel_tool()
     }
 
+    /// Returns the tools that the client of a request can call.
+    async fn listed_tools(&self, context: &RequestContext<RoleServer>) -> Vec<Tool> {
+        let mut tools = self.tools.to_vec();
+        if let Some(client_tools) = &self.client_tools {
+            let (text, must_search) = client_tools.code_tools.description().await;
+            if !must_search {
+                tools.retain(|tool| tool.name != code_tools::SEARCH && tool.name != code_tools::DESCRIBE);
+            }
+            for tool in tools.iter_mut().filter(|tool| session_tools::runs_code(&tool.name)) {
+                let description = tool.description.take().unwrap_or_default();
+                tool.description = Some(format!("{description}{text}").into());
+            }
+        }
+        self.mark_task_tools(&mut tools, context);
+        if panels::shows_panels(context) {
+            panels::link_tools(&mut tools, self.panel_tool(context));
+        }
+        tools
+    }
+
+    /// Reads a resource, whose session may have to be brought to this replica.
+    ///
+    /// # Errors
+    /// When there is no such resource, or it cannot be read.
+    async fn resource(
+        &self,
+        uri: &str,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        let session = FileAddress::parse(uri).ok().map(|address| Named::Session(address.session));
+        self.bring(session, context).await?;
+        Ok(self.found_resource(uri, context).await?.into())
+    }
+
     fn sessions(&self) -> Result<&SessionTools, ErrorData> {
         let missing = || ErrorData::invalid_request("this server does not offer sessions", None);
         self.session_tools.as_ref().ok_or_else(missing)
     }
+}
+
+/// Returns the error of a call that its client has cancelled.
+fn cancelled() -> ErrorData {
+    ErrorData::internal_error("the call was cancelled", None)
 }
 
 /// A guard that counts a call as in flight until it is dropped.
@@ -298,22 +345,8 @@ impl ServerHandler for Server {
         _: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let mut tools = self.tools.to_vec();
-        if let Some(client_tools) = &self.client_tools {
-            let (text, must_search) = client_tools.code_tools.description().await;
-            if !must_search {
-                tools.retain(|tool| tool.name != code_tools::SEARCH && tool.name != code_tools::DESCRIBE);
-            }
-            for tool in tools.iter_mut().filter(|tool| session_tools::runs_code(&tool.name)) {
-                let description = tool.description.take().unwrap_or_default();
-                tool.description = Some(format!("{description}{text}").into());
-            }
-        }
-        self.mark_task_tool(&mut tools, &context);
-        if panels::shows_panels(&context) {
-            panels::link_tools(&mut tools, self.panel_tool(&context));
-        }
-        Ok(ListToolsResult::with_all_items(tools))
+        let listing = async { Ok::<_, ErrorData>(ListToolsResult::with_all_items(self.listed_tools(&context).await)) };
+        self.traced("tools/list", &context, listing).await
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
@@ -332,9 +365,14 @@ impl ServerHandler for Server {
             return Err(ErrorData::invalid_params(message, None));
         };
         let _in_flight = self.begin_call();
-        self.bring(Named::by_call(request.arguments.as_ref(), request.request_state.as_deref()), &context).await?;
+        let subject = Named::by_call(request.arguments.as_ref(), request.request_state.as_deref());
+        self.bring(subject.clone(), &context).await?;
         let recorded = self.begin_activity(&named.name, &mut context);
-        let mut record = self.runner.metrics().begin_call(named.name.clone());
+        let scope = scope_of(&context);
+        if let Some(Named::Session(session)) = &subject {
+            scope.set_session(session.as_str());
+        }
+        let mut record = self.runner.metrics().begin_call(named.name.clone(), scope);
         if let Some(tools) = self.client_tools.as_ref().filter(|_| code_tools::is_search(&named.name)) {
             let answer = match tools.code_tools.call_search(&named.name, request.arguments).await {
                 Ok(answer) => ToolAnswer::from_text(answer),
@@ -348,14 +386,14 @@ impl ServerHandler for Server {
             let begun = tools.begin_task(request, &context).await;
             record.status = if begun.is_ok() { CallStatus::Task } else { CallStatus::Invalid };
             recorded.end(record.status);
-            return begun.map(Into::into);
+            return begun.map(Into::into).map_err(|error| recorded.refuse(error));
         }
         if let Some(tools) = self.session_tools.as_ref().filter(|_| named.name != tool::NAME) {
             let call = self.with_notifications(&context, |notifier| tools.call(request, notifier, &context));
             // When the future of `call` is dropped, the cell is interrupted.
             let result = tokio::select! {
                 result = call => result,
-                () = context.ct.cancelled() => return Err(ErrorData::internal_error("the call was cancelled", None)),
+                () = context.ct.cancelled() => return Err(recorded.refuse(cancelled())),
             };
             let ToolAnswer { response, status } = result.unwrap_or_else(ToolAnswer::invalid);
             record.status = status;
@@ -374,7 +412,7 @@ impl ServerHandler for Server {
             };
             let result = tokio::select! {
                 result = self.with_notifications(&context, resume) => result,
-                () = context.ct.cancelled() => return Err(ErrorData::internal_error("the call was cancelled", None)),
+                () = context.ct.cancelled() => return Err(recorded.refuse(cancelled())),
             };
             let ToolAnswer { response, status } = result.unwrap_or_else(ToolAnswer::invalid);
             record.status = status;
@@ -393,7 +431,7 @@ impl ServerHandler for Server {
         // When the future of `run` is dropped, the code is stopped.
         let ToolAnswer { response, status } = tokio::select! {
             answer = self.run(request, wants_report, arguments, &context) => answer,
-            () = context.ct.cancelled() => return Err(ErrorData::internal_error("the call was cancelled", None)),
+            () = context.ct.cancelled() => return Err(recorded.refuse(cancelled())),
         };
         record.status = status;
         recorded.end(status);
@@ -443,15 +481,16 @@ impl ServerHandler for Server {
         _: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        self.listed_resources(&context).await
+        self.traced("resources/list", &context, self.listed_resources(&context)).await
     }
 
     async fn list_resource_templates(
         &self,
         _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        Ok(self.sessions()?.list_templates())
+        let listed = self.sessions().map(SessionTools::list_templates);
+        self.traced("resources/templates/list", &context, std::future::ready(listed)).await
     }
 
     async fn read_resource(
@@ -459,9 +498,7 @@ impl ServerHandler for Server {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let session = FileAddress::parse(&request.uri).ok().map(|address| Named::Session(address.session));
-        self.bring(session, &context).await?;
-        Ok(self.found_resource(&request.uri, &context).await?.into())
+        self.traced("resources/read", &context, self.resource(&request.uri, &context)).await
     }
 
     async fn subscribe(

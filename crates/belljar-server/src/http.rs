@@ -122,6 +122,7 @@ pub async fn serve_http<S: McpService>(
         while server.calls_in_flight() > 0 && tokio::time::Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+        server.begin_shutdown();
         ending.cancel();
         if let Some(monty) = monty {
             monty.drain(deadline).await;

@@ -81,6 +81,8 @@ pub use description::{MountDescription, PackageRules, SandboxDescription, Sandbo
 pub use guard::{AccessPolicy, Operators, Tokens};
 pub use handler::{Server, ServerOptions};
 pub use http::{HttpOptions, HttpTransport, serve_http};
+#[doc(hidden)]
+pub use line_transport::parse_message;
 pub use metrics::Refusals;
 pub use monty::MontyWorkers;
 pub use oauth::{OAuth, OAuthError};

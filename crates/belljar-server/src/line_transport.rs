@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 use tokio_util::bytes::BytesMut;
 use tokio_util::codec::Decoder;
 
-use crate::arrival::{ArrivalOrder, session_use};
+use crate::arrival::{ArrivalOrder, session_use, used_run};
 use crate::task_transport::RequestsTask;
 
 /// The maximum length of a line, in bytes: as much as a request over HTTP may have by default.
@@ -111,6 +111,15 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> LineTr
         }
         Ok(message)
     }
+}
+
+/// Parses bytes of a client as a line of standard input, and as the body of a request over HTTP as far as the order of
+/// calls depends on it. Returns whether they are a message. For fuzz targets.
+#[doc(hidden)]
+pub fn parse_message(bytes: &[u8]) -> bool {
+    let transport = LineTransport::new(tokio::io::empty(), tokio::io::sink(), ArrivalOrder::default());
+    let _ = (session_use(bytes), used_run(bytes));
+    transport.parse(bytes).is_ok_and(|message| message.is_some())
 }
 
 /// A line that is not a message.

@@ -4,14 +4,14 @@
 //! cache) are determined when the metrics are read.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use belljar_audit::{Details, Event};
-use belljar_core::Activity;
+use belljar_audit::{Details, Event, owner_name};
 use belljar_core::kernel::Backend;
-use belljar_core::{CacheUses, CellStatus, ExitReason, LimitKind, Outcome};
+use belljar_core::{Activity, CacheUses, CellStatus, ExitReason, LimitKind, Outcome, Scope};
 use belljar_sessions::{GuestThreadPool, QuotaKind, SessionError, Sessions, WorkRefusal};
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
@@ -26,12 +26,16 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::guard::current_owner;
+
 /// The upper bounds of the durations of calls, in seconds.
 const DURATION_BUCKETS: [f64; 14] =
     [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 300.0];
 
-/// The maximum number of refusals with a record of their own in the audit log, in a second.
+/// The maximum number of refusals of one reason and owner with a record of their own in the audit log, in a second.
 const MAX_REFUSAL_RECORDS: u32 = 20;
+/// The number of reasons and owners from which on those are forgotten whose second is over.
+const MAX_REFUSAL_GROUPS: usize = 1000;
 
 /// How a call of a tool was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -257,29 +261,52 @@ pub struct Refusals {
     records: Arc<Mutex<RefusalRecords>>,
 }
 
-/// The records of refusals in the audit log. Clients without a token must not be able to fill a disk with them.
+/// The refusals whose records in the audit log are limited together: those of one reason and owner. All refusals of
+/// senders are limited together, so that clients without a token hide no others.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct RefusalGroup {
+    /// `None` for refusals of senders.
+    reason: Option<Refusal>,
+    owner: Option<Arc<str>>,
+}
+
+/// The records of refusals in the audit log. Clients must not be able to fill a disk with them.
 #[derive(Debug, Default)]
-struct RefusalRecords {
-    /// The beginning of the current second, and the number of records in it.
-    window: Option<Instant>,
+struct RefusalRecords(HashMap<RefusalGroup, RefusalWindow>);
+
+/// The records of a group in a second.
+#[derive(Debug)]
+struct RefusalWindow {
+    begin: Instant,
     count: u32,
     /// The refusals that have no record.
     omitted: u64,
 }
 
+impl RefusalWindow {
+    fn is_over(&self) -> bool {
+        self.begin.elapsed() >= Duration::from_secs(1)
+    }
+}
+
 impl RefusalRecords {
-    /// Returns the number of refusals before this one that have no record, or `None` if this one has none either.
-    fn admit(&mut self) -> Option<u64> {
-        if self.window.is_none_or(|window| window.elapsed() >= Duration::from_secs(1)) {
-            self.window = Some(Instant::now());
-            self.count = 0;
+    /// Returns the number of refusals of this group before this one that have no record, or `None` if this one has none
+    /// either.
+    fn admit(&mut self, group: RefusalGroup) -> Option<u64> {
+        if self.0.len() >= MAX_REFUSAL_GROUPS {
+            self.0.retain(|_, window| !window.is_over() || window.omitted > 0);
         }
-        if self.count >= MAX_REFUSAL_RECORDS {
-            self.omitted += 1;
+        let window =
+            self.0.entry(group).or_insert_with(|| RefusalWindow { begin: Instant::now(), count: 0, omitted: 0 });
+        if window.is_over() {
+            (window.begin, window.count) = (Instant::now(), 0);
+        }
+        if window.count >= MAX_REFUSAL_RECORDS {
+            window.omitted += 1;
             return None;
         }
-        self.count += 1;
-        Some(std::mem::take(&mut self.omitted))
+        window.count += 1;
+        Some(std::mem::take(&mut window.omitted))
     }
 }
 
@@ -295,23 +322,40 @@ impl Default for Refusals {
 }
 
 impl Refusals {
+    /// Counts the refusal of the request that this task handles.
     pub(crate) fn count(&self, reason: Refusal) {
-        self.count_call(reason, None);
+        self.count_for(reason, current_owner().ok().flatten().as_deref());
+    }
+
+    /// Counts the refusal of a request of this client.
+    pub(crate) fn count_for(&self, reason: Refusal, owner: Option<&str>) {
+        let owner: Option<Arc<str>> = owner.map(|owner| owner_name(owner).into());
+        if let Some(details) = self.details(reason, owner.clone()) {
+            self.activity.record(reason.event(), || Details { owner, ..details });
+        }
     }
 
     /// Counts the refusal of a call of a tool.
-    fn count_call(&self, reason: Refusal, tool: Option<&str>) {
+    fn count_call(&self, reason: Refusal, tool: &str, scope: &Scope) {
+        if let Some(details) = self.details(reason, scope.owner()) {
+            scope.record(reason.event(), || Details { target: Some(tool.to_owned()), ..details });
+        }
+    }
+
+    /// Counts a refusal, and returns the fields of its record, if it has one.
+    fn details(&self, reason: Refusal, owner: Option<Arc<str>>) -> Option<Details> {
         self.family.get_or_create(&RefusalLabels { reason }).inc();
         if !self.activity.is_on() {
-            return;
+            return None;
         }
-        let Some(omitted) = self.records.lock().admit() else { return };
-        self.activity.record(reason.event(), || Details {
+        let of_sender = reason.event() == Event::AuthRefusal;
+        let group = RefusalGroup { reason: (!of_sender).then_some(reason), owner };
+        let omitted = self.records.lock().admit(group)?;
+        Some(Details {
             name: Some(reason.name().into()),
-            target: tool.map(str::to_owned),
             count: Some(omitted).filter(|omitted| *omitted > 0),
             ..Details::default()
-        });
+        })
     }
 }
 
@@ -455,10 +499,10 @@ impl Metrics {
         let _ = self.sessions.set(sessions.clone());
     }
 
-    /// Begins to record a call of one of the server's tools.
-    pub(crate) fn begin_call(&self, tool: Cow<'static, str>) -> CallRecord<'_> {
+    /// Begins to record a call of one of the server's tools in this context.
+    pub(crate) fn begin_call(&self, tool: Cow<'static, str>, scope: Scope) -> CallRecord<'_> {
         self.in_flight.inc();
-        CallRecord { metrics: self, tool, status: CallStatus::Cancelled, begin: Instant::now() }
+        CallRecord { metrics: self, tool, scope, status: CallStatus::Cancelled, begin: Instant::now() }
     }
 
     /// Returns all metrics in OpenMetrics' text format. Reads the manifests of the cache, which may take milliseconds.
@@ -531,6 +575,7 @@ impl Collector for InstallCollector {
 pub(crate) struct CallRecord<'a> {
     metrics: &'a Metrics,
     tool: Cow<'static, str>,
+    scope: Scope,
     /// Until it is set, the call counts as cancelled: its future may be dropped at any time.
     pub(crate) status: CallStatus,
     begin: Instant,
@@ -538,7 +583,7 @@ pub(crate) struct CallRecord<'a> {
 
 impl Drop for CallRecord<'_> {
     fn drop(&mut self) {
-        let Self { metrics, tool, status, begin } = self;
+        let Self { metrics, tool, scope, status, begin } = self;
         metrics.in_flight.dec();
         metrics.durations.get_or_create(&ToolLabels { tool: tool.clone() }).observe(begin.elapsed().as_secs_f64());
         metrics.calls.get_or_create(&CallLabels { tool: tool.clone(), status: status.name() }).inc();
@@ -546,7 +591,7 @@ impl Drop for CallRecord<'_> {
             CallStatus::LimitReached(limit) => {
                 metrics.limits.get_or_create(&LimitLabels { limit: limit.name() }).inc();
             }
-            CallStatus::Refused(reason) => metrics.refusals.count_call(reason, Some(tool)),
+            CallStatus::Refused(reason) => metrics.refusals.count_call(reason, tool, scope),
             _ => {}
         }
     }

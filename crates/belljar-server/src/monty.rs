@@ -15,7 +15,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any};
 use belljar_monty::{Link, ParentEnd, Worker, WorkerOptions};
-use belljar_sessions::{CallTicket, GuestThreadPool, Tenant, TenantKey, WorkRefusal};
+use belljar_sessions::{CallTicket, GuestThreadPool, Owner, Tenant, TenantKey, WorkRefusal};
 use futures::{SinkExt as _, StreamExt as _};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc};
@@ -152,6 +152,8 @@ struct Session {
     workers: MontyWorkers,
     /// The owner whose quotas the session counts for.
     tenant: Tenant,
+    /// The client, with authentication.
+    owner: Option<Owner>,
     refusals: Refusals,
     /// The reason why the session ended, if it was refused.
     refusal: Mutex<Option<String>>,
@@ -187,10 +189,11 @@ async fn serve(socket: WebSocket, route: &Route, principal: Option<Principal>, t
         options.dump_key = options.dump_key.for_owner(&owner);
         options.owner = Some(owner);
     }
-    let ended = CancellationToken::new();
+    let (ended, owner) = (CancellationToken::new(), options.owner.clone());
     let session = Arc::new(Session {
         workers: route.workers.clone(),
         tenant,
+        owner,
         refusals: route.refusals.clone(),
         refusal: Mutex::default(),
         waiting: Mutex::default(),
@@ -298,7 +301,7 @@ impl Session {
     }
 
     fn count(&self, refusal: &WorkRefusal) {
-        self.refusals.count(refusal.into());
+        self.refusals.count_for(refusal.into(), self.owner.as_deref());
     }
 
     /// Ends the session, whose client learns the reason.

@@ -12,7 +12,9 @@ use belljar_core::{
     Activity, CallCancellation, ConnectionLog, ConnectionRecord, ExitReason, Outcome, Progress, RecordedConnections,
     RunStep, Stream,
 };
-use belljar_sessions::{GuestThreadPool, JobTicket, ParkedWork, Permit, PoolFull, Tenant, TenantKey, WorkRefusal};
+use belljar_sessions::{
+    GuestThreadPool, JobTicket, ParkedWork, Permit, PoolFull, RunRecord, Sessions, Tenant, TenantKey, WorkRefusal,
+};
 use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::Gauge;
 use rmcp::model::LoggingLevel;
@@ -112,23 +114,34 @@ impl Runner {
         &self.shared.metrics
     }
 
-    /// Runs a piece of code. When the future is dropped, the code's interpreter is killed.
+    /// Runs a piece of code. When the future is dropped, the code's interpreter is killed. With the `sessions` of the
+    /// client, operators see the code.
     pub(crate) async fn run(
         &self,
         request: OneShotRequest,
         client: RunClient,
         recording: Option<Arc<Recording>>,
         tools: Option<PreparedCalls>,
+        sessions: Option<&Sessions>,
     ) -> Result<RunAnswer, RunError> {
         request.scope.admit()?;
         let pool = &self.shared.pool;
         let (ticket, waiting) = pool.admit(&self.tenant)?;
         let cancellation = CallCancellation::default();
         let (sender, receiver) = oneshot::channel();
-        let (shared, cancelled) = (self.shared.clone(), cancellation.clone());
-        let (tenant, arrival) = (self.tenant.clone(), SystemTime::now());
-        let job =
-            RunJob { shared, tenant, waiting, arrival, request, client, recording, tools, cancellation: cancelled };
+        let record = sessions.and_then(|sessions| sessions.record_run(&request.code, &cancellation));
+        let job = RunJob {
+            shared: self.shared.clone(),
+            tenant: self.tenant.clone(),
+            waiting,
+            arrival: SystemTime::now(),
+            request,
+            client,
+            recording,
+            tools,
+            record,
+            cancellation: cancellation.clone(),
+        };
         pool.submit_for(&self.tenant, move |permit| job.run(sender, permit))?;
         let _guard = cancellation.kill_on_drop();
         tokio::select! {
@@ -148,12 +161,20 @@ struct RunJob {
     client: RunClient,
     recording: Option<Arc<Recording>>,
     tools: Option<PreparedCalls>,
+    /// The record for operators, if code is recorded.
+    record: Option<RunRecord>,
     cancellation: CallCancellation,
 }
 
 impl RunJob {
     fn run(self, sender: oneshot::Sender<Result<RunAnswer, RunError>>, permit: Permit) {
-        if !self.waiting.begin() || self.cancellation.is_cancelled() {
+        if !self.waiting.begin() {
+            return;
+        }
+        if self.cancellation.is_cancelled() {
+            drop(permit);
+            // An operator may have stopped the code. Ignore send errors: the caller may have gone.
+            let _ = sender.send(Err(KernelError::Cancelled.into()));
             return;
         }
         self.shared.pool.record_wait(self.waiting.waited());
@@ -163,7 +184,8 @@ impl RunJob {
             let _ = sender.send(Err(refusal.into()));
             return;
         }
-        let Self { shared, tenant, waiting: _, arrival, mut request, client, recording, tools, cancellation } = self;
+        let Self { shared, tenant, waiting: _, arrival, mut request, client, recording, tools, record, cancellation } =
+            self;
         request.scope.add_span(SpanName::Queue, "", arrival, Vec::new);
         let live = LiveInterpreterGuard::new(shared.metrics.live.clone());
         let observer: Arc<dyn CellObserver> = Arc::new(OneShotClient { client: client.clone(), recording });
@@ -176,12 +198,16 @@ impl RunJob {
             }
             None => (None, observer),
         };
+        let observer = match &record {
+            Some(record) => record.begin(observer),
+            None => observer,
+        };
         let work = ParkedWork::new(shared.pool.clone(), tenant);
         let clock = if shared.backend.runs_on_caller() { CpuClock::Thread } else { CpuClock::None };
         let activity = CodeActivity::begin(&request.scope, CodeKind::Run, &request.code, clock);
         let observer = activity.observe(observer);
         let step = activity.measure(|| shared.backend.begin_run(request, observer, &cancellation, work.waker()));
-        OneShotCall { client, tool_run, work, sender, live, activity }.after_step(step, permit);
+        OneShotCall { client, tool_run, work, sender, live, activity, record }.after_step(step, permit);
     }
 }
 
@@ -193,6 +219,7 @@ struct OneShotCall {
     sender: oneshot::Sender<Result<RunAnswer, RunError>>,
     live: LiveInterpreterGuard,
     activity: CodeActivity,
+    record: Option<RunRecord>,
 }
 
 impl OneShotCall {
@@ -210,7 +237,10 @@ impl OneShotCall {
             }
             Err(error) => Err(error),
         };
-        let Self { client, tool_run, work, sender, live, activity } = self;
+        let Self { client, tool_run, work, sender, live, activity, record } = self;
+        if let Some(record) = record {
+            record.end(completed.as_ref().map(|completed| &completed.report).map_err(ToString::to_string));
+        }
         match &completed {
             Ok(completed) => activity.end(&completed.report.outcome),
             Err(error) => activity.end(CodeOutcome::failed(error)),

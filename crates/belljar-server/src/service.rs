@@ -47,6 +47,9 @@ pub trait McpService: ServerHandler + Clone {
     /// Starts background work. The transport calls this once before it serves, on its own runtime.
     fn start(&self) {}
 
+    /// Notes that the transport is about to end the calls in flight.
+    fn begin_shutdown(&self) {}
+
     /// Ends background work and saves the state that has to survive. The transport calls this once after it served.
     fn shutdown(&self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
@@ -84,6 +87,10 @@ impl McpService for Server {
 
     fn start(&self) {
         Self::start(self);
+    }
+
+    fn begin_shutdown(&self) {
+        Self::begin_shutdown(self);
     }
 
     async fn shutdown(&self) {

@@ -32,6 +32,9 @@ use crate::sse_transport::{SseTransport, UnreadMemory, UnreadMessage, UnreadMess
 use crate::stdio::describe_start_error;
 use crate::task_transport::{RequestsTask, TaskTransport};
 
+/// The path of the messages of clients.
+pub(crate) const MESSAGES: &str = "/messages/";
+
 /// The capacity of a session's queue of messages from its client.
 const QUEUE_CAPACITY: usize = 64;
 /// The time for which a client's message waits for room in its session's queue.
@@ -64,7 +67,7 @@ impl<S> Sessions<S> {
 /// Returns the transport's routes. Sessions end when `shutdown` is cancelled.
 pub(crate) fn routes<S: McpService>(server: S, max_sessions: usize, shutdown: CancellationToken) -> Router {
     let sessions = Sessions { server, max_sessions, open: Mutex::default(), unread: UnreadMemory::default(), shutdown };
-    Router::new().route("/sse", get(stream::<S>)).route("/messages/", post(message::<S>)).with_state(Arc::new(sessions))
+    Router::new().route("/sse", get(stream::<S>)).route(MESSAGES, post(message::<S>)).with_state(Arc::new(sessions))
 }
 
 /// A guard owned by a session's stream: it ends the session when dropped.
@@ -115,7 +118,7 @@ async fn stream<S: McpService>(
         // The stream of a client that does not read is dropped only when its connection ends.
         sessions.open().remove(&ended);
     });
-    let endpoint = Event::default().event("endpoint").data(format!("/messages/?session_id={id}"));
+    let endpoint = Event::default().event("endpoint").data(format!("{MESSAGES}?session_id={id}"));
     let messages = unread.stream().map(move |message: UnreadMessage| {
         let _owned_by_the_stream = &session;
         Event::default().event("message").data(message.text)

@@ -19,6 +19,10 @@ use crate::task_transport::TaskTransport;
 pub async fn serve_stdio(server: Server, shutdown: impl Future<Output = ()>) -> io::Result<()> {
     let (input, output) = rmcp::transport::stdio_pipes();
     let ending = server.clone();
+    let shutdown = async {
+        shutdown.await;
+        ending.begin_shutdown();
+    };
     tokio::select! {
         ended = serve_streams(server, input, output) => ended,
         () = shutdown => {

@@ -54,8 +54,8 @@ pub use error::SessionError;
 pub use files::{FileAddress, is_text, mime_of};
 pub use folders::{FolderError, SessionFolders};
 pub use history::{
-    CellQuestion, CellRecord, CellSnapshot, CellState, History, RecordedCall, SessionActivity, SessionChange,
-    SessionEvent, SessionHandle, SessionHistory, SessionOverview,
+    CellQuestion, CellRecord, CellSnapshot, CellState, History, RecordedCall, RunRecord, SessionActivity,
+    SessionChange, SessionEvent, SessionHandle, SessionHistory, SessionOverview,
 };
 pub use id::SessionId;
 pub use notebook::NotebookError;
@@ -64,11 +64,11 @@ pub use pool::{GuestThreadPool, Permit, PoolFull, PoolLimits, PoolLoad};
 pub use report::{AnswerOptions, CellReport, FileChange};
 pub use runs::{
     InvalidEvent, NotAsked, Question, ResumedCalls, Run, RunAnswer, RunCalls, RunEvent, RunId, RunInfo, RunNews,
-    RunResumer, RunState,
+    RunOutcome, RunResumer, RunState,
 };
 pub use sessions::{Owner, ResumedReport, ResumedRun, SessionOptions, Sessions, StoredRuns};
 pub use state::files::MAX_UPLOAD;
-pub use store::{ListedRun, RunCommand, SnapshotHeader, Store, StoreError, StoredRun, StoredSession};
+pub use store::{ListedRun, RunCommand, SnapshotHeader, Store, StoreError, StoredResult, StoredRun, StoredSession};
 pub use tenants::{
     CallTicket, InvalidQuota, JobTicket, LoadState, LoadThresholds, MAX_QUOTA_FILE, QuotaExceeded, QuotaFileError,
     QuotaKind, QuotaSettings, QuotaTable, Quotas, RefusalDetails, SessionSlot, Tenant, TenantKey, Tenants, WorkRefusal,

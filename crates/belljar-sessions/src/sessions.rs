@@ -23,6 +23,7 @@ mod queueing;
 mod results;
 mod table;
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
@@ -33,11 +34,13 @@ use crate::clock::{Clock, SystemClock};
 use crate::error::SessionError;
 use crate::files::FileAddress;
 use crate::folders::SessionFolders;
+use crate::history::CellGuard;
 use crate::id::SessionId;
 use crate::parking::ParkedWork;
 use crate::pool::GuestThreadPool;
 use crate::report::{AnswerOptions, CellReport};
 use crate::session::{JobKind, JobStep, Session};
+use crate::state::files::ReadRecord;
 use crate::state::{SessionServices, SessionState};
 use crate::store::Store;
 use crate::tenants::{Tenant, TenantKey};
@@ -157,6 +160,7 @@ impl Sessions {
             runs: Arc::default(),
             adopted: Mutex::default(),
             history: OnceLock::new(),
+            is_ending: AtomicBool::new(false),
         };
         let tenant = shared.pool.tenants().find(TenantKey::Local);
         let shared = Arc::new(shared);
@@ -175,8 +179,14 @@ impl Sessions {
     /// Records an event of a session of this client.
     fn record(&self, event: Event, id: &SessionId, details: impl FnOnce() -> Details) {
         if let Some(activity) = self.shared.services.activity.get() {
+            let details = || Details { by: self.actor(), ..details() };
             activity.record_session(event, id.as_str(), self.owner.as_deref(), details);
         }
+    }
+
+    /// Returns the party that acts, for records, if it is not the client.
+    fn actor(&self) -> Option<&'static str> {
+        self.by_operator.then_some("operator")
     }
 
     /// Returns the same sessions as the authenticated client `owner` sees them.
@@ -280,20 +290,35 @@ impl Sessions {
         cell: CellRequest,
         observer: Arc<dyn CellObserver>,
     ) -> impl Future<Output = Result<CellReport, SessionError>> + Send + use<> {
+        self.execute_recorded(id, cell, observer).1
+    }
+
+    /// Does the same as [`Sessions::execute`]. Also returns the number of the cell in the session's history, if cells
+    /// are recorded.
+    ///
+    /// # Errors
+    /// As [`Sessions::execute`].
+    pub fn execute_recorded(
+        &self,
+        id: &SessionId,
+        cell: CellRequest,
+        observer: Arc<dyn CellObserver>,
+    ) -> (Option<u64>, impl Future<Output = Result<CellReport, SessionError>> + Send + use<>) {
         let cancellation = CallCancellation::default();
         let guard = cancellation.interrupt_on_drop(CANCEL_GRACE);
         let kind = JobKind::Cell(cell.code.len());
         let work = ParkedWork::new(self.shared.pool.clone(), self.tenant.clone());
-        let arrival = SystemTime::now();
+        let (arrival, mut number) = (SystemTime::now(), None);
         let queued = self.open(id).and_then(|session| {
             let record = self.record_cell(&session, &cell.code);
+            number = record.as_ref().map(CellGuard::number);
             let call = CellCall { shared: self.shared.clone(), cancellation, work, run: None, arrival, record };
             let work =
                 move |state: &mut SessionState, session: &Session| call.begin(state, session, cell, observer, None);
             self.queue_code(session, kind, Box::new(work))
         });
         let timeout = self.shared.pool.tenants().queue_timeout();
-        async move {
+        let report = async move {
             let (ticket, queued) = queued?;
             let report = tokio::select! {
                 report = result(Ok(queued)) => report,
@@ -301,7 +326,8 @@ impl Sessions {
             };
             drop(guard);
             report
-        }
+        };
+        (number, report)
     }
 
     /// Returns the session's files.
@@ -317,8 +343,46 @@ impl Sessions {
     /// # Errors
     /// When the session or the file does not exist.
     pub fn read(&self, address: FileAddress) -> impl Future<Output = Result<Vec<u8>, SessionError>> + Send + use<> {
-        let id = address.session.clone();
-        result(self.on(&id, 0, move |state, services, _| state.read(services, &address.path, address.range)))
+        self.read_recorded(address, None)
+    }
+
+    /// Reads the first part of a file of `size` bytes, whose other parts are read by [`Sessions::continue_download`].
+    /// All of them have one record.
+    ///
+    /// # Errors
+    /// When the session or the file does not exist.
+    pub fn begin_download(
+        &self,
+        first: FileAddress,
+        size: u64,
+    ) -> impl Future<Output = Result<Vec<u8>, SessionError>> + Send + use<> {
+        self.read_recorded(first, Some(size))
+    }
+
+    /// Reads a further part of a file.
+    ///
+    /// # Errors
+    /// When the session or the file does not exist any more.
+    pub fn continue_download(
+        &self,
+        next: FileAddress,
+    ) -> impl Future<Output = Result<Vec<u8>, SessionError>> + Send + use<> {
+        let id = next.session.clone();
+        result(self.on(&id, 0, move |state, services, _| state.read_part(services, &next.path, next.range)))
+    }
+
+    fn read_recorded(
+        &self,
+        address: FileAddress,
+        size: Option<u64>,
+    ) -> impl Future<Output = Result<Vec<u8>, SessionError>> + Send + use<> {
+        let (id, by) = (address.session.clone(), self.actor());
+        result(self.on(&id, 0, move |state, services, _| {
+            let FileAddress { path, range, .. } = &address;
+            let read = state.read_part(services, path, *range);
+            state.record_read(services, path, &read, ReadRecord { size, by });
+            read
+        }))
     }
 
     /// Writes a file into a session.

@@ -18,9 +18,10 @@
 //! | --- | --- |
 //! | `private_directory` | directories and files, opened without following links |
 //! | `state_file` | the format of a snapshot's file |
-//! | `waiting` | runs: cells that wait, and their results |
+//! | `waiting`, `results` | runs: cells that wait, and their results |
 
 pub(crate) mod private_directory;
+mod results;
 mod start;
 mod state_file;
 mod waiting;
@@ -42,6 +43,7 @@ use private_directory::{DirectoryError, PrivateDirectory};
 use waiting::Signer;
 pub(crate) use waiting::{RESUMED, SENT, START, WAITING};
 
+pub use results::StoredResult;
 pub(crate) use start::StartFile;
 pub use state_file::{SnapshotHeader, StoredSession};
 pub(crate) use waiting::RunJournal;

@@ -1,5 +1,6 @@
 //! The start and the end of exporting.
 
+use std::sync::OnceLock;
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
@@ -39,6 +40,8 @@ pub struct Telemetry {
     resource: Resource,
     traces: Option<SdkTracerProvider>,
     logs: Option<SdkLoggerProvider>,
+    /// The provider of the audit log, which has a queue of its own.
+    audit: OnceLock<SdkLoggerProvider>,
     metrics: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
@@ -71,7 +74,7 @@ impl Telemetry {
                 SdkLoggerProvider::builder().with_resource(resource.clone()).with_batch_exporter(exporter).build(),
             );
         }
-        Ok(Self { settings, client, resource, traces, logs, metrics: None })
+        Ok(Self { settings, client, resource, traces, logs, audit: OnceLock::new(), metrics: None })
     }
 
     /// Returns whether spans are exported.
@@ -87,9 +90,18 @@ impl Telemetry {
         self.logs.as_ref().map(OpenTelemetryTracingBridge::new)
     }
 
-    /// Returns a sink that exports the audit log, if logs are exported.
-    pub fn audit_sink(&self) -> Option<Box<dyn Sink>> {
-        self.logs.as_ref().map(|logs| -> Box<dyn Sink> { Box::new(AuditSink::new(logs.clone())) })
+    /// Returns a sink that exports the audit log, if logs are exported. Must be called once at most.
+    ///
+    /// # Errors
+    /// When a variable for an exporter is not valid.
+    pub fn audit_sink(&self) -> Result<Option<Box<dyn Sink>>, TelemetryError> {
+        if self.logs.is_none() {
+            return Ok(None);
+        }
+        let exporter = LogExporter::builder().with_http().with_http_client(self.client.clone()).build()?;
+        let (sink, provider) = AuditSink::start(exporter, self.resource.clone());
+        let _ = self.audit.set(provider);
+        Ok(Some(Box::new(sink)))
     }
 
     /// Starts to export the metrics that `read` returns in OpenMetrics' text format, if metrics are exported.
@@ -130,10 +142,10 @@ impl Telemetry {
         {
             tracing::debug!(%error, "failed to export the last spans");
         }
-        if let Some(logs) = self.logs.take()
-            && let Err(error) = logs.shutdown_with_timeout(SHUTDOWN_TIMEOUT)
-        {
-            tracing::debug!(%error, "failed to export the last log records");
+        for logs in [self.audit.take(), self.logs.take()].into_iter().flatten() {
+            if let Err(error) = logs.shutdown_with_timeout(SHUTDOWN_TIMEOUT) {
+                tracing::debug!(%error, "failed to export the last log records");
+            }
         }
     }
 }

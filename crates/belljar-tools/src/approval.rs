@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use belljar_core::Party;
 use belljar_core::kernel::{CellObserver, InputError};
 use parking_lot::Mutex;
 
@@ -86,6 +87,14 @@ pub trait Approver: Send + Sync {
     /// # Errors
     /// Returns the reason why the user could not be asked. The code that made the call receives it.
     async fn approve(&self, request: ApprovalRequest) -> Result<Approval, String>;
+
+    /// Returns the answer and the party that gave it, for approvers that others than the user can answer, too.
+    ///
+    /// # Errors
+    /// Returns the reason why the user could not be asked. The code that made the call receives it.
+    async fn answer(&self, request: ApprovalRequest) -> Result<(Approval, Party), String> {
+        self.approve(request).await.map(|approval| (approval, Party::Client))
+    }
 
     /// Returns whether several calls of a run may ask at the same time. Otherwise they ask one after the other, so that
     /// the answer to one can be the answer to the next.

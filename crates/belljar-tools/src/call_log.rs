@@ -114,6 +114,11 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl CallLog {
+    /// Returns the number of calls, with those that were not recorded.
+    pub fn count(&self) -> u64 {
+        self.calls.len() as u64 + self.omitted
+    }
+
     /// Returns a line for each call that failed, for the model: also if the code caught its error. At most
     /// [`MAX_FAILURES`].
     pub fn failures(&self) -> Vec<String> {
@@ -181,7 +186,7 @@ impl Recorder {
     /// Creates a recorder that goes on with a log. Calls in progress in it are left out: they are recorded anew.
     pub(crate) fn restored(mut log: CallLog, events: Arc<dyn ToolEvents>, scope: Scope) -> Arc<Self> {
         log.calls.retain(|call| call.status != CallStatus::Running);
-        let (watcher, next) = (OnceLock::new(), AtomicU64::new(log.calls.len() as u64 + log.omitted));
+        let (watcher, next) = (OnceLock::new(), AtomicU64::new(log.count()));
         Arc::new(Self { log: Mutex::new(log), events, scope, watcher, next, is_suspended: AtomicBool::new(false) })
     }
 

@@ -344,7 +344,8 @@ impl Tool {
             let built = jsonschema::options().build(&schema);
             built.inspect_err(|error| tracing::debug!(%error, "ignoring an invalid schema")).ok()
         });
-        if let Some(validator) = validator {
+        // Collecting the errors of arguments that have none takes longer.
+        if let Some(validator) = validator.as_ref().filter(|validator| !validator.is_valid(&arguments)) {
             problems.extend(validator.iter_errors(&arguments).take(MAX_PROBLEMS).map(|error| {
                 let place = error.instance_path().to_string();
                 let problem = shorten(&error.to_string(), MAX_PROBLEM);

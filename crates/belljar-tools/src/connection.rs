@@ -258,10 +258,9 @@ impl Connection {
         ToolFailure::Unavailable(format!("server `{name}` is unavailable: {reason}"))
     }
 
-    /// Calls a tool.
-    pub(crate) async fn call(&self, tool: &str, arguments: Value, timeout: Duration) -> Result<ToolValue, CallFailure> {
-        let options = CallOptions::new().timeout(timeout);
-        let result = self.request(Box::pin(self.server.call_tool_raw(tool, arguments, options))).await?;
+    /// Calls a tool. Dropping the future cancels the call on the server.
+    pub(crate) async fn call(&self, tool: &str, arguments: Value) -> Result<ToolValue, CallFailure> {
+        let result = self.request(Box::pin(self.server.call_tool_raw(tool, arguments, CallOptions::new()))).await?;
         Ok(value_of(result)?)
     }
 

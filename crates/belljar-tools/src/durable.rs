@@ -78,6 +78,11 @@ impl SavedOperation {
 }
 
 impl SavedRun {
+    /// Returns the calls that had begun.
+    pub fn log(&self) -> &CallLog {
+        &self.log
+    }
+
     /// Notes that a call was sent after the state was saved.
     pub fn set_sent(&mut self, call: u64, is_repeatable: bool) {
         if let Some(operation) = self.operations.iter_mut().find(|operation| operation.id == call) {

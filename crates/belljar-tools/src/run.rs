@@ -12,7 +12,7 @@
 //! | `tools:read` | server, URI | the contents of a resource |
 
 use std::collections::HashMap;
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -23,7 +23,8 @@ use belljar_audit::{Details, Event};
 use belljar_core::activity::trace::{KeyValue, Span, SpanName};
 use belljar_core::kernel::INPUT_TIMEOUT;
 use belljar_core::{
-    CellWatcher, EncodedValue, FunctionCall, FunctionError, FunctionReply, ReplySender, Scope, TOOL_OPERATIONS,
+    CellWatcher, EncodedValue, FunctionCall, FunctionError, FunctionReply, OperatorAnswer, Party, ReplySender, Scope,
+    TOOL_OPERATIONS,
 };
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
@@ -285,6 +286,9 @@ impl Shared {
     }
 
     fn begin_span(&self, call: &Call) -> Span {
+        if !self.scope.is_on() {
+            return Span::default();
+        }
         let name = format!("{}.{}", shorten(&call.server, 80), shorten(&call.tool, 128));
         self.scope.begin_span(SpanName::ToolCall, &name, || {
             let mut attributes = vec![
@@ -366,15 +370,15 @@ impl Shared {
         let timeout = self.tools.limits.timeout;
         let _permit = self.permits.acquire().await;
         self.before_sending(operating, tool.definition.effects.is_repeatable())?;
-        let sent = server.connection.call(&tool.definition.name, checked, timeout);
-        encode(in_time(&tool.path(), timeout, sent).await?)
+        let sent = server.connection.call(&tool.definition.name, checked);
+        encode(in_time(|| tool.path(), timeout, sent).await?)
     }
 
     async fn resources(&self, server: &str) -> Result<EncodedValue, ToolFailure> {
         let server = self.tools.server(server)?;
         self.allow_resources(server)?;
         let listed = server.connection.resources();
-        let links = in_time(&format!("{}.{RESOURCES}", server.name), self.tools.limits.timeout, listed).await?;
+        let links = in_time(|| format!("{}.{RESOURCES}", server.name), self.tools.limits.timeout, listed).await?;
         self.within_size(encode_plain(&links)?)
     }
 
@@ -390,7 +394,7 @@ impl Shared {
         let timeout = self.tools.limits.timeout;
         let _permit = self.permits.acquire().await;
         self.before_sending(operating, true)?;
-        encode(in_time(&format!("{}.{RESOURCES}", server.name), timeout, server.connection.read(uri)).await?)
+        encode(in_time(|| format!("{}.{RESOURCES}", server.name), timeout, server.connection.read(uri)).await?)
     }
 
     fn allow_resources(&self, server: &Server) -> Result<(), ToolFailure> {
@@ -472,14 +476,14 @@ impl Shared {
             || Details { name: Some(name.clone()), arguments: Some(call.arguments.clone()), ..Details::default() };
         self.scope.record(Event::ApprovalAsk, asked);
         let begin = Instant::now();
-        let (approved, by) = match self.recorder.watcher() {
+        let answered = match self.recorder.watcher() {
             // The questions of a run that can wait on the disk are for operators, too.
             Some(watcher) if self.journal.is_none() => self.ask_user_or_operator(request, &**watcher).await,
-            _ => (self.approver.approve(request).await, "client"),
+            _ => self.approver.answer(request).await,
         };
         drop(pause);
-        self.record_approval(name, begin, &approved, by);
-        match approved {
+        self.record_approval(name, begin, &answered);
+        match answered.map(|(approval, _)| approval) {
             Ok(Approval::Once) => {}
             Ok(Approval::ToolForRun) => self.run_grants.grant(fingerprint),
             Ok(Approval::ToolForSession) => self.session_grants.grant(server, tool, fingerprint),
@@ -499,36 +503,45 @@ impl Shared {
         &self,
         request: ApprovalRequest,
         watcher: &dyn CellWatcher,
-    ) -> (Result<Approval, String>, &'static str) {
-        let mut operator = watcher.ask(request.question());
-        let of_operator = |line: Option<String>| line.map_or(Approval::Denied, |line| Approval::from_answer(&line));
+    ) -> Result<(Approval, Party), String> {
+        let mut operator = pin!(answer_of_operator(watcher, request.question()));
         tokio::select! {
-            line = &mut operator => (Ok(of_operator(line)), "operator"),
-            answer = self.approver.approve(request) => match answer {
-                Ok(approval) => (Ok(approval), "client"),
+            approval = &mut operator => Ok((approval, Party::Operator)),
+            answer = self.approver.answer(request) => match answer {
+                Ok(answered) => Ok(answered),
                 Err(reason) => match tokio::time::timeout(INPUT_TIMEOUT, operator).await {
-                    Ok(line) => (Ok(of_operator(line)), "operator"),
-                    Err(_) => (Err(format!("{reason}, and no operator has answered")), "client"),
+                    Ok(approval) => Ok((approval, Party::Operator)),
+                    Err(_) => Err(format!("{reason}, and no operator has answered")),
                 },
             },
         }
     }
 }
 
+/// Asks the operators. Does not return if the question is withdrawn: the code has ended, and its calls are about to be
+/// cancelled.
+async fn answer_of_operator(watcher: &dyn CellWatcher, question: String) -> Approval {
+    match watcher.ask(question).await {
+        OperatorAnswer::Line(line) => Approval::from_answer(&line),
+        OperatorAnswer::Declined => Approval::Denied,
+        OperatorAnswer::Withdrawn => pending().await,
+    }
+}
+
 impl Shared {
-    fn record_approval(&self, name: String, begin: Instant, approved: &Result<Approval, String>, by: &'static str) {
-        let (event, outcome) = match approved {
-            Ok(Approval::Once) => (Event::ApprovalGrant, "once"),
-            Ok(Approval::ToolForRun) => (Event::ApprovalGrant, "run"),
-            Ok(Approval::ToolForSession) => (Event::ApprovalGrant, "session"),
-            Ok(Approval::Denied) => (Event::ApprovalDeny, "denied"),
+    fn record_approval(&self, name: String, begin: Instant, answered: &Result<(Approval, Party), String>) {
+        let (event, outcome) = match answered {
+            Ok((Approval::Once, _)) => (Event::ApprovalGrant, "once"),
+            Ok((Approval::ToolForRun, _)) => (Event::ApprovalGrant, "run"),
+            Ok((Approval::ToolForSession, _)) => (Event::ApprovalGrant, "session"),
+            Ok((Approval::Denied, _)) => (Event::ApprovalDeny, "denied"),
             Err(_) => (Event::ApprovalDeny, "not-asked"),
         };
         self.scope.record(event, || Details {
             name: Some(name),
             outcome: Some(outcome.into()),
-            by: Some(if approved.is_ok() { by } else { "policy" }),
-            error: approved.as_ref().err().cloned(),
+            by: Some(answered.as_ref().map_or("policy", |(_, by)| by.name())),
+            error: answered.as_ref().err().cloned(),
             duration: Some(begin.elapsed()),
             ..Details::default()
         });
@@ -566,16 +579,16 @@ struct BegunCall {
     record: CallInProgress,
 }
 
-/// Waits for a request for at most `timeout`.
+/// Waits for a request for at most `timeout`. `tool` returns the name of the tool for an error.
 async fn in_time<T>(
-    tool: &str,
+    tool: impl FnOnce() -> String,
     timeout: std::time::Duration,
     request: impl Future<Output = Result<T, CallFailure>>,
 ) -> Result<T, ToolFailure> {
     match tokio::time::timeout(timeout, request).await {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(CallFailure::Failed(failure))) => Err(failure),
-        Ok(Err(CallFailure::TimedOut)) | Err(_) => Err(ToolFailure::TimedOut { tool: tool.to_owned(), timeout }),
+        Ok(Err(CallFailure::TimedOut)) | Err(_) => Err(ToolFailure::TimedOut { tool: tool(), timeout }),
     }
 }
 

@@ -5,6 +5,15 @@ use std::io::{self, Read};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::messages::Event;
+
+/// A message that frames have.
+pub(crate) trait Message: DeserializeOwned {
+    /// Returns the largest size of a message of a kind, in bytes: its number is the first byte. Returns `None` if the
+    /// kind does not exist.
+    fn max_size(kind: u8) -> Option<usize>;
+}
+
 /// The size of the length.
 const LENGTH: usize = size_of::<u32>();
 /// The largest size of a message, in bytes: the longest result of a guest, and what surrounds it.
@@ -58,20 +67,24 @@ pub(crate) fn append(frames: &mut Vec<u8>, message: &impl Serialize) -> io::Resu
     Ok(())
 }
 
-/// Reads a message. `check` is called after each part of it, and can end the reading.
-pub(crate) fn read<T: DeserializeOwned>(
-    source: &mut impl Read,
-    check: impl Fn() -> Result<(), FrameError>,
-) -> Result<T, FrameError> {
+/// Reads a message.
+pub(crate) fn read<T: Message>(source: &mut impl Read) -> Result<T, FrameError> {
     let mut length = [0; LENGTH];
     source.read_exact(&mut length)?;
     let length = u32::from_le_bytes(length) as usize;
     if length > MAX_MESSAGE {
         return Err(FrameError::TooLong(length));
     }
-    let mut bytes = Vec::new();
+    if length == 0 {
+        return Err(FrameError::Invalid);
+    }
+    let mut kind = [0];
+    source.read_exact(&mut kind)?;
+    if length > T::max_size(kind[0]).ok_or(FrameError::Invalid)? {
+        return Err(FrameError::TooLong(length));
+    }
+    let mut bytes = Vec::from(kind);
     while bytes.len() < length {
-        check()?;
         let start = bytes.len();
         bytes.resize(length.min(start + GROWTH), 0);
         let read = match source.read(&mut bytes[start..]) {
@@ -88,6 +101,19 @@ pub(crate) fn read<T: DeserializeOwned>(
     }
 }
 
+/// Reads the frames of a worker, until the bytes end or are not a message. Returns the messages as they would be
+/// written. For fuzz targets.
+#[doc(hidden)]
+pub fn rewrite_events(mut bytes: &[u8]) -> Vec<u8> {
+    let mut frames = Vec::new();
+    while let Ok(event) = read::<Event>(&mut bytes) {
+        if append(&mut frames, &event).is_err() {
+            break;
+        }
+    }
+    frames
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -96,10 +122,10 @@ mod tests {
     use belljar_python::isolation::ValueFile;
 
     use super::*;
-    use crate::messages::{Command, EndReason, Event, InterpreterLimits, OutputStream, SeenSignals, TimeLimits};
+    use crate::messages::{Command, EndReason, InterpreterLimits, MAX_FILES, OutputStream, SeenSignals, TimeLimits};
 
     fn read_event(bytes: &[u8]) -> Result<Event, FrameError> {
-        read(&mut &bytes[..], || Ok(()))
+        read(&mut &bytes[..])
     }
 
     fn files() -> Vec<ValueFile> {
@@ -145,30 +171,51 @@ mod tests {
         commands.iter().for_each(|command| append(&mut frames, command).unwrap());
         let mut source = &frames[..];
         for command in commands {
-            assert_eq!(read::<Command>(&mut source, || Ok(())).unwrap(), command);
+            assert_eq!(read::<Command>(&mut source).unwrap(), command);
         }
         let mut frames = Vec::new();
         events().iter().for_each(|event| append(&mut frames, event).unwrap());
         let mut source = &frames[..];
         for event in events() {
-            assert_eq!(read::<Event>(&mut source, || Ok(())).unwrap(), event);
+            assert_eq!(read::<Event>(&mut source).unwrap(), event);
         }
-        assert!(matches!(read::<Event>(&mut source, || Ok(())), Err(FrameError::Closed)));
+        assert!(matches!(read::<Event>(&mut source), Err(FrameError::Closed)));
     }
 
     #[test]
     fn everything_else_is_refused() {
         let frame = |payload: &[u8]| [&(payload.len() as u32).to_le_bytes()[..], payload].concat();
-        // Unknown messages, streams and reasons; text that is not UTF-8; lengths beyond the end; bytes left over.
-        for payload in
-            [&[][..], &[4], &[0xff], &[1, 2, 0], &[2, 1, 0xff, 0], &[1, 0, 0xff, 0xff, 3], &[0, 0], &[3, 1, 9]]
-        {
+        // Unknown messages, streams and reasons; text that is not UTF-8; lengths beyond the end.
+        for payload in [&[][..], &[4], &[0xff], &[1, 2, 0], &[2, 1, 0xff, 0], &[1, 0, 0xff, 0xff, 3], &[3, 1, 9]] {
             assert!(matches!(read_event(&frame(payload)), Err(FrameError::Invalid)), "{payload:?}");
         }
         assert!(matches!(read_event(&(MAX_MESSAGE as u32 + 1).to_le_bytes()), Err(FrameError::TooLong(_))));
+        // Longer than messages of their kind, of which nothing but the kind is read.
+        assert!(matches!(read_event(&frame(&[0, 0])), Err(FrameError::TooLong(2))));
+        for kind in [0, 1, 2] {
+            let head = [&(MAX_MESSAGE as u32).to_le_bytes()[..], &[kind]].concat();
+            assert!(matches!(read_event(&head), Err(FrameError::TooLong(MAX_MESSAGE))), "{kind}");
+        }
         // A worker that announces a long message and sends none of it.
         assert!(matches!(read_event(&(MAX_MESSAGE as u32).to_le_bytes()), Err(FrameError::Closed)));
         assert!(matches!(read_event(&[1, 2]), Err(FrameError::Closed)));
+    }
+
+    #[test]
+    fn buffers_are_counted_while_they_are_decoded() {
+        let returned = |count: usize| {
+            let files = vec![ValueFile { name: String::new(), bytes: Vec::new() }; count];
+            let event = Event::Returned { result: Ok(String::new()), files, peak_memory: 0, has_used_streams: false };
+            let mut frame = Vec::new();
+            append(&mut frame, &event).unwrap();
+            read_event(&frame)
+        };
+        assert!(matches!(returned(MAX_FILES), Ok(Event::Returned { files, .. }) if files.len() == MAX_FILES));
+        assert!(matches!(returned(MAX_FILES + 1), Err(FrameError::Invalid)));
+        // A message that announces more buffers than it can have, and has none of them.
+        let announced = [3, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x0f];
+        let frame = [&(announced.len() as u32).to_le_bytes()[..], &announced].concat();
+        assert!(matches!(read_event(&frame), Err(FrameError::Invalid)));
     }
 
     #[test]
@@ -196,13 +243,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn reading_ends_when_its_check_fails() {
-        let mut frame = Vec::new();
-        append(&mut frame, &Event::Output { stream: OutputStream::Stdout, bytes: vec![1; 1 << 16] }).unwrap();
-        let late = read::<Event>(&mut &frame[..], || Err(FrameError::TimedOut));
-        assert!(matches!(late, Err(FrameError::TimedOut)));
     }
 }

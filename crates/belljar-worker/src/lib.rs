@@ -54,9 +54,14 @@
 //! worker has not seen when it made the call ends the broker's wait.
 //!
 //! The broker trusts nothing of this. A message that cannot be decoded, that is too long or that comes at another time
-//! ends the worker, and so does silence: a worker that has not returned a moment after the limit of time is killed.
-//! The contents of messages are as untrusted as they were when they came from the guest: results are parsed by the same
-//! functions (`belljar_python::isolation`). Times are measured by the broker.
+//! ends the worker, and so does silence: a worker that has not returned a moment after the limit of time is killed. Its
+//! bytes may arrive one by one, and it may read slowly, which changes nothing (`timed_channel.rs`). Its memory is
+//! measured four times a second, since its own limit has gaps. The contents of messages are as untrusted as they were
+//! when they came from the guest: results are parsed by the same functions (`belljar_python::isolation`). Times are
+//! measured by the broker.
+//!
+//! A worker is replaced, and its commands sent again, only if it has ended before it sent anything but `Ready`: code
+//! that has begun is never run twice.
 //!
 //! # Limits
 //!
@@ -71,6 +76,9 @@ mod pool;
 mod remote;
 mod serve;
 mod template;
+mod timed_channel;
 
+#[doc(hidden)]
+pub use frames::rewrite_events;
 pub use pool::{WorkerOptions, WorkerPool};
 pub use template::{TEMPLATE_ARGUMENT, run_template_if_child};

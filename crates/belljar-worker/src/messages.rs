@@ -1,11 +1,26 @@
 //! The messages of the channel between the broker and a worker: see the tables in `lib.rs`.
 
+use std::fmt;
 use std::time::Duration;
 
 use belljar_core::{ExitReason, LimitKind, Limits, Stream};
 use belljar_python::GuestFunction;
 use belljar_python::isolation::ValueFile;
-use serde::{Deserialize, Serialize};
+use serde::de::{self, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::frames::{MAX_MESSAGE, Message};
+
+/// The most bytes of output in one message.
+pub(crate) const MAX_OUTPUT: usize = 64 << 10;
+/// The largest request of a call of the host, in bytes.
+pub(crate) const MAX_HOST_REQUEST: usize = 16 << 20;
+/// The most buffers of one message.
+pub(crate) const MAX_FILES: usize = 10_000;
+/// The largest contents of the buffers of one message, in bytes.
+pub(crate) const MAX_BUFFERS: usize = 100 << 20;
+/// The most bytes of a message around what the other limits count: names and lengths.
+const MAX_REST: usize = 1 << 20;
 
 /// A message of the broker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,9 +47,66 @@ pub(crate) enum Event {
     /// The code has written to a stream.
     Output { stream: OutputStream, bytes: Vec<u8> },
     /// The code calls the host. The request is JSON, with its buffers.
-    HostCall { name: String, request: String, files: Vec<ValueFile>, signals: SeenSignals },
+    HostCall {
+        name: String,
+        request: String,
+        #[serde(deserialize_with = "bounded_files")]
+        files: Vec<ValueFile>,
+        signals: SeenSignals,
+    },
     /// The call of the guest package has ended.
-    Returned { result: Result<String, EndReason>, files: Vec<ValueFile>, peak_memory: u64, has_used_streams: bool },
+    Returned {
+        result: Result<String, EndReason>,
+        #[serde(deserialize_with = "bounded_files")]
+        files: Vec<ValueFile>,
+        peak_memory: u64,
+        has_used_streams: bool,
+    },
+}
+
+impl Message for Command {
+    fn max_size(_: u8) -> Option<usize> {
+        Some(MAX_MESSAGE)
+    }
+}
+
+impl Message for Event {
+    fn max_size(kind: u8) -> Option<usize> {
+        // The numbers of the variants in their order.
+        match kind {
+            0 => Some(1),
+            1 => Some(MAX_OUTPUT + MAX_REST),
+            2 => Some(MAX_HOST_REQUEST + MAX_BUFFERS + MAX_REST),
+            3 => Some(MAX_MESSAGE),
+            _ => None,
+        }
+    }
+}
+
+/// Decodes at most [`MAX_FILES`] buffers. An empty one takes two bytes of a message, and many times as many in memory.
+fn bounded_files<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ValueFile>, D::Error> {
+    struct Files;
+
+    impl<'de> Visitor<'de> for Files {
+        type Value = Vec<ValueFile>;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(formatter, "at most {MAX_FILES} buffers")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Self::Value, A::Error> {
+            let mut files = Vec::new();
+            while let Some(file) = sequence.next_element()? {
+                if files.len() == MAX_FILES {
+                    return Err(de::Error::invalid_length(MAX_FILES + 1, &self));
+                }
+                files.push(file);
+            }
+            Ok(files)
+        }
+    }
+
+    deserializer.deserialize_seq(Files)
 }
 
 /// The signals that a worker has seen when its code called the host.

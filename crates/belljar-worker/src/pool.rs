@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -18,10 +18,7 @@ use belljar_sandbox::worker::{TemplateReport, WorkerProcess, WorkerTemplate};
 use parking_lot::{Condvar, Mutex};
 
 use crate::remote::RemoteInterpreter;
-use crate::template::{TEMPLATE_ARGUMENT, TemplateTask};
-
-/// The longest wait for a worker that does not read what it is sent.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(20);
+use crate::template::{TEMPLATE_ARGUMENT, TemplateTask, worker_memory};
 
 /// The options of a pool.
 #[derive(Debug, Clone)]
@@ -75,21 +72,25 @@ struct TemplateSlot {
     last_used: Mutex<Instant>,
 }
 
-/// The template of one image, and its workers that are not used.
+/// The template of one image, and its workers.
 pub(crate) struct ImageWorkers {
     options: WorkerOptions,
     template: WorkerTemplate,
-    spare: Mutex<SpareWorkers>,
-    /// Notified when a worker that has no owner is taken.
+    /// The most memory of a worker, in bytes.
+    memory: u64,
+    known: Mutex<KnownWorkers>,
+    /// Notified when a worker that has had no owner is taken.
     taken: Condvar,
 }
 
 #[derive(Default)]
-struct SpareWorkers {
+struct KnownWorkers {
     /// A worker without an owner, started before it is needed.
     fresh: Option<Worker>,
     /// Workers that are not used, by the time since when.
     idle: Vec<IdleWorker>,
+    /// The workers that have had an owner, whose memory is measured.
+    owned: Vec<Weak<WorkerControl>>,
 }
 
 struct IdleWorker {
@@ -113,6 +114,29 @@ pub(crate) struct WorkerControl {
     pub(crate) process: WorkerProcess,
     /// The socket that receives the numbers of interpreters to interrupt.
     pub(crate) interrupts: UnixStream,
+    /// True if the worker was killed because it used too much memory.
+    exceeded_memory: AtomicBool,
+}
+
+impl WorkerControl {
+    /// Returns whether the worker was killed because it used too much memory.
+    pub(crate) fn has_exceeded_memory(&self) -> bool {
+        self.exceeded_memory.load(Ordering::Relaxed)
+    }
+
+    /// Kills the worker if it uses more than `limit` bytes. Returns whether its memory can be read.
+    ///
+    /// The worker's own limit has gaps for code that makes system calls of its choice: see
+    /// [`SealLimits`](belljar_sandbox::worker::SealLimits).
+    fn check_memory(&self, limit: u64) -> bool {
+        let Some(bytes) = self.process.memory_bytes() else { return self.process.has_ended() };
+        // The number of a process that has ended may be that of another one.
+        if bytes > limit && !self.process.has_ended() {
+            self.exceeded_memory.store(true, Ordering::Relaxed);
+            self.process.kill();
+        }
+        true
+    }
 }
 
 /// An error in starting a worker.
@@ -215,7 +239,8 @@ impl Shared {
         let started = Arc::new(ImageWorkers {
             options: self.options.clone(),
             template: WorkerTemplate::start(&command, &task)?,
-            spare: Mutex::default(),
+            memory: worker_memory(task.memory),
+            known: Mutex::default(),
             taken: Condvar::new(),
         });
         let maintained = Arc::downgrade(&started);
@@ -252,69 +277,99 @@ impl Shared {
 impl ImageWorkers {
     /// Takes a worker of `owner`, or one that has had no owner.
     pub(crate) fn take(&self, owner: Option<&Arc<str>>) -> Result<Worker, PoolError> {
-        {
-            let mut spare = self.spare.lock();
+        let fresh = {
+            let mut known = self.known.lock();
             while let Some(owner) = owner
-                && let Some(at) = spare.idle.iter().rposition(|idle| idle.owner == *owner)
+                && let Some(at) = known.idle.iter().rposition(|idle| idle.owner == *owner)
             {
-                let IdleWorker { worker, .. } = spare.idle.remove(at);
+                let IdleWorker { worker, .. } = known.idle.remove(at);
                 if !worker.control.process.has_ended() {
                     return Ok(worker);
                 }
             }
-            if let Some(fresh) = spare.fresh.take() {
-                self.taken.notify_one();
-                if !fresh.control.process.has_ended() {
-                    return Ok(fresh);
-                }
-            }
-        }
-        self.fork()
+            known.fresh.take()
+        };
+        let worker = match fresh {
+            Some(fresh) if !fresh.control.process.has_ended() => fresh,
+            _ => self.fork()?,
+        };
+        self.known.lock().owned.push(Arc::downgrade(&worker.control));
+        self.taken.notify_one();
+        Ok(worker)
     }
 
     /// Takes a worker back whose interpreter has been discarded.
     pub(crate) fn put_back(&self, worker: Worker, owner: Option<Arc<str>>) {
         let Some(owner) = owner.filter(|_| worker.runs < self.options.runs) else { return };
-        let mut spare = self.spare.lock();
-        let oldest = (spare.idle.len() >= self.options.max_idle).then(|| spare.idle.remove(0));
-        spare.idle.push(IdleWorker { owner, worker, since: Instant::now() });
-        drop(spare);
+        let mut known = self.known.lock();
+        let oldest = (known.idle.len() >= self.options.max_idle).then(|| known.idle.remove(0));
+        known.idle.push(IdleWorker { owner, worker, since: Instant::now() });
+        drop(known);
         drop(oldest);
     }
 
     fn fork(&self) -> Result<Worker, PoolError> {
         let (channel, its_channel) = UnixStream::pair()?;
         let (interrupts, its_interrupts) = UnixStream::pair()?;
-        channel.set_write_timeout(Some(WRITE_TIMEOUT))?;
         interrupts.set_nonblocking(true)?;
         let process = self.template.fork(&[its_channel.as_fd(), its_interrupts.as_fd()])?;
-        let control = Arc::new(WorkerControl { process, interrupts });
+        let control = Arc::new(WorkerControl { process, interrupts, exceeded_memory: AtomicBool::new(false) });
         Ok(Worker { channel, control, is_ready: false, runs: 0 })
     }
 
     /// Returns the workers that have been idle for too long, and whether there is none without an owner.
     fn expire(&self) -> (Vec<IdleWorker>, bool) {
-        let mut spare = self.spare.lock();
+        let mut known = self.known.lock();
         let limit = self.options.idle;
-        let expired = spare.idle.extract_if(.., |idle| idle.since.elapsed() > limit).collect();
-        (expired, spare.fresh.is_none())
+        let expired = known.idle.extract_if(.., |idle| idle.since.elapsed() > limit).collect();
+        (expired, known.fresh.is_none())
+    }
+
+    /// Kills the workers that use more memory than they may. Returns whether the memory of all can be read.
+    fn check_memory(&self) -> bool {
+        let owned: Vec<Arc<WorkerControl>> = {
+            let mut known = self.known.lock();
+            known.owned.retain(|control| control.strong_count() > 0);
+            known.owned.iter().filter_map(Weak::upgrade).collect()
+        };
+        let mut can_read = true;
+        for control in owned {
+            can_read &= control.check_memory(self.memory);
+        }
+        can_read
     }
 }
 
-/// Keeps a worker without an owner ready, and ends those that were idle for too long, as long as the workers exist.
+/// Keeps a worker without an owner ready, and ends those that were idle for too long or use too much memory, as long as
+/// the workers and their template exist.
 fn maintain(workers: &Weak<ImageWorkers>) {
     /// The interval at which the time of idle workers is checked.
     const INTERVAL: Duration = Duration::from_secs(1);
+    /// The interval at which the memory of workers is measured.
+    const MEMORY_INTERVAL: Duration = Duration::from_millis(250);
+    let mut can_read_memory = true;
     while let Some(workers) = workers.upgrade() {
+        if workers.template.has_ended() {
+            // All its workers end with it. The next call starts another template.
+            let ended = std::mem::take(&mut *workers.known.lock());
+            drop(ended);
+            return;
+        }
         let (expired, needs_fresh) = workers.expire();
         drop(expired);
         if needs_fresh {
             match workers.fork() {
-                Ok(worker) => workers.spare.lock().fresh = Some(worker),
+                Ok(worker) => workers.known.lock().fresh = Some(worker),
                 Err(error) => tracing::warn!(%error, "failed to start a worker process ahead of time"),
             }
         }
-        let mut spare = workers.spare.lock();
-        workers.taken.wait_for(&mut spare, INTERVAL);
+        if !workers.check_memory() && std::mem::replace(&mut can_read_memory, false) {
+            tracing::warn!(
+                "failed to read the memory of worker processes in /proc: only the limit of the kernel holds"
+            );
+        }
+        let mut known = workers.known.lock();
+        let interval = if known.owned.is_empty() { INTERVAL } else { MEMORY_INTERVAL };
+        workers.taken.wait_for(&mut known, interval);
     }
 }

@@ -1,7 +1,6 @@
 //! An interpreter in a worker, on the side of the broker.
 
 use std::io::{BufReader, Write};
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,23 +14,20 @@ use belljar_python::isolation::{
 use parking_lot::Mutex;
 
 use crate::frames::{self, FrameError};
-use crate::messages::{Command, Event, InterpreterLimits, SeenSignals, TimeLimits};
+use crate::messages::{Command, Event, InterpreterLimits, MAX_HOST_REQUEST, MAX_OUTPUT, SeenSignals, TimeLimits};
 use crate::pool::{ImageWorkers, Worker, WorkerControl};
+use crate::timed_channel::{self, TimedChannel};
 
 /// The time after the limits of a call at which a worker that has not returned is killed. Busy machines may need it.
 const RETURN_GRACE: Duration = Duration::from_secs(5);
 /// The longest wait for a worker to be sealed.
 const READY_TIMEOUT: Duration = Duration::from_secs(20);
+/// The longest wait until a worker that has returned reads that its interpreter is discarded. It waits for commands.
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 /// The most calls of the host in one call of the guest package.
 const MAX_HOST_CALLS: u32 = 100_000;
-/// The largest request of a call of the host, in bytes.
-const MAX_HOST_REQUEST: usize = 16 << 20;
 /// The longest name of a call of the host, in bytes.
 const MAX_HOST_NAME: usize = 64;
-/// The most buffers of one message.
-const MAX_FILES: usize = 10_000;
-/// The most bytes of one message with output.
-const MAX_OUTPUT_MESSAGE: usize = 64 << 10;
 /// The most workers that are tried until one reads its commands.
 const MAX_REPLACEMENTS: usize = 3;
 /// The size of the buffer for messages: that of a short call's.
@@ -47,6 +43,8 @@ pub(crate) struct RemoteInterpreter {
     owner: Option<Arc<str>>,
     workers: Arc<ImageWorkers>,
     is_restored: bool,
+    /// True once the worker has sent anything that shows that the code has begun.
+    has_begun: bool,
     /// The bytes of output that the code may still write.
     output_left: u64,
 }
@@ -81,6 +79,7 @@ impl RemoteInterpreter {
             owner,
             workers,
             is_restored: false,
+            has_begun: false,
             output_left: limits.output,
         }
     }
@@ -115,22 +114,23 @@ impl RemoteInterpreter {
         let (arguments, files) = (call.arguments.to_owned(), call.files.to_vec());
         let command = Command::Call { function: call.function, arguments, files, time };
         frames::append(&mut commands, &command).map_err(FrameError::from)?;
-        worker.channel.write_all(&commands).map_err(FrameError::from)?;
-        let mut channel = BufReader::with_capacity(BUFFER, &worker.channel);
-        let first = if worker.is_ready { deadline } else { Some(Instant::now() + READY_TIMEOUT) };
-        set_timeout(&worker.channel, first)?;
+        timed_channel::write(&worker.channel, &commands, deadline).map_err(FrameError::from)?;
+        let mut channel = BufReader::with_capacity(BUFFER, TimedChannel::new(&worker.channel, deadline));
         if !worker.is_ready {
-            match receive(&mut channel, first)? {
+            channel.get_mut().set_deadline(Some(Instant::now() + READY_TIMEOUT));
+            match frames::read::<Event>(&mut channel)? {
                 Event::Ready => worker.is_ready = true,
                 _ => return Err(WorkerFailure::Unexpected),
             }
-            set_timeout(&worker.channel, deadline)?;
+            channel.get_mut().set_deadline(deadline);
         }
         let mut host_calls = 0;
         loop {
-            match receive(&mut channel, deadline)? {
+            let event = frames::read::<Event>(&mut channel)?;
+            self.has_begun = true;
+            match event {
                 Event::Output { stream, bytes } => {
-                    if bytes.len() > MAX_OUTPUT_MESSAGE {
+                    if bytes.len() > MAX_OUTPUT {
                         return Err(WorkerFailure::Excess);
                     }
                     self.output_left = self.output_left.checked_sub(bytes.len() as u64).ok_or(WorkerFailure::Output)?;
@@ -147,14 +147,14 @@ impl RemoteInterpreter {
                     let reply = host.host_call(call, &CallSignals { handle: &self.handle, seen });
                     // The worker's limits of time are paused meanwhile.
                     deadline = deadline.and_then(|deadline| deadline.checked_add(begin.elapsed()));
-                    set_timeout(&worker.channel, deadline)?;
+                    channel.get_mut().set_deadline(deadline);
                     let (result, files) = match reply {
                         Ok(ProcessHostReply { text, files }) => (Ok(text), files),
                         Err(reason) => (Err(reason), Vec::new()),
                     };
                     let mut reply = Vec::new();
                     frames::append(&mut reply, &Command::HostReply { result, files }).map_err(FrameError::from)?;
-                    (&worker.channel).write_all(&reply).map_err(FrameError::from)?;
+                    timed_channel::write(&worker.channel, &reply, deadline).map_err(FrameError::from)?;
                 }
                 Event::Returned { result, files, peak_memory, has_used_streams } => {
                     check_files(&files)?;
@@ -176,11 +176,12 @@ impl RemoteInterpreter {
 
 impl InterpreterProcess for RemoteInterpreter {
     fn call(&mut self, call: &ProcessCall<'_>, host: &mut dyn ProcessHost) -> ProcessReturn {
-        let is_first = !self.is_restored;
         let mut result = self.try_call(call, host);
         for _ in 0..MAX_REPLACEMENTS {
-            // The worker has ended while it was not used: the code has not begun.
-            if !(is_first && matches!(result, Err(WorkerFailure::Frame(FrameError::Unread))) && self.replace_worker()) {
+            // A worker that has ended while it was not used has not read its commands. One that ends before it has read
+            // a reply fails in the same way, but its code has begun, and must not be run again.
+            let is_unread = matches!(result, Err(WorkerFailure::Frame(FrameError::Unread)));
+            if self.has_begun || !is_unread || !self.replace_worker() {
                 break;
             }
             result = self.try_call(call, host);
@@ -197,9 +198,10 @@ impl InterpreterProcess for RemoteInterpreter {
             Err(failure) => failure,
         };
         let was_killed = self.handle.disarm();
-        self.worker = None;
+        let has_exceeded_memory = self.worker.take().is_some_and(|worker| worker.control.has_exceeded_memory());
         let reason = match failure {
             _ if was_killed => ExitReason::Cancelled,
+            _ if has_exceeded_memory => ExitReason::Limit(LimitKind::Memory),
             WorkerFailure::Output => ExitReason::Limit(LimitKind::Output),
             WorkerFailure::Frame(FrameError::TimedOut) => ExitReason::Limit(LimitKind::WallTime),
             failure => {
@@ -223,19 +225,21 @@ impl InterpreterProcess for RemoteInterpreter {
 impl Drop for RemoteInterpreter {
     fn drop(&mut self) {
         let was_killed = self.handle.disarm();
-        let Some(mut worker) = self.worker.take() else { return };
+        let Some(worker) = self.worker.take() else { return };
         let mut command = Vec::new();
         // A worker in the middle of a call never gets here: its call has failed, or it waits between two of them.
-        let sent = frames::append(&mut command, &Command::Discard).and_then(|()| worker.channel.write_all(&command));
+        let deadline = Some(Instant::now() + DISCARD_TIMEOUT);
+        let sent = frames::append(&mut command, &Command::Discard)
+            .and_then(|()| timed_channel::write(&worker.channel, &command, deadline));
         if sent.is_ok() && !was_killed {
             self.workers.put_back(worker, self.owner.take());
         }
     }
 }
 
-/// Checks the names and the number of buffers of a worker.
+/// Checks the names of buffers of a worker.
 fn check_files(files: &[ValueFile]) -> Result<(), WorkerFailure> {
-    match files.len() <= MAX_FILES && files.iter().all(ValueFile::has_valid_name) {
+    match files.iter().all(ValueFile::has_valid_name) {
         true => Ok(()),
         false => Err(WorkerFailure::Excess),
     }
@@ -244,21 +248,6 @@ fn check_files(files: &[ValueFile]) -> Result<(), WorkerFailure> {
 fn deadline(limits: &Limits) -> Option<Instant> {
     let time = limits.wall_time?.checked_add(limits.grace)?.checked_add(RETURN_GRACE)?;
     Instant::now().checked_add(time)
-}
-
-fn set_timeout(channel: &UnixStream, deadline: Option<Instant>) -> Result<(), FrameError> {
-    let left =
-        deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)));
-    Ok(channel.set_read_timeout(left)?)
-}
-
-fn receive(channel: &mut BufReader<&UnixStream>, deadline: Option<Instant>) -> Result<Event, FrameError> {
-    let check = || match deadline {
-        Some(deadline) if Instant::now() > deadline => Err(FrameError::TimedOut),
-        _ => Ok(()),
-    };
-    check()?;
-    frames::read(channel, check)
 }
 
 /// The signals for code that waits for a reply of this process.

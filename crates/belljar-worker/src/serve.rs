@@ -22,17 +22,13 @@ use parking_lot::Mutex;
 use serde_json::value::RawValue;
 
 use crate::frames::{self, FrameError};
-use crate::messages::{self, Command, EndReason, Event, InterpreterLimits, OutputStream, SeenSignals};
-use crate::template::Shared;
+use crate::messages::{
+    self, Command, EndReason, Event, InterpreterLimits, MAX_BUFFERS, MAX_OUTPUT, OutputStream, SeenSignals,
+};
+use crate::template::{Shared, worker_memory};
 
 /// The exit status of a worker whose channel has failed, or that could not be sealed.
 const FAILED: i32 = 125;
-/// The private memory of a worker in addition to that of its interpreter, in bytes: stacks, heaps, kept memories.
-const MEMORY_OVERHEAD: u64 = 768 << 20;
-/// The most bytes of one message with output.
-const MAX_OUTPUT: usize = 64 << 10;
-/// The largest buffers of one message, in bytes, so that it is within the limit of messages.
-const MAX_BUFFERS: u64 = 100 << 20;
 /// The size of the stack of the thread that receives interrupts, in bytes.
 const CONTROL_STACK: usize = 64 << 10;
 
@@ -92,8 +88,8 @@ fn receive_interrupts(mut control: UnixStream, current: &Current) {
 
 /// Seals this process, and runs the calls of the broker.
 fn serve(shared: &Shared, channel: &Arc<Channel>, current: &Current) -> io::Result<()> {
-    let memory_bytes = shared.memory.saturating_add(MEMORY_OVERHEAD);
-    seal(SealLimits { memory_bytes }).map_err(|failure| io::Error::other(failure.to_string()))?;
+    seal(SealLimits { memory_bytes: worker_memory(shared.memory) })
+        .map_err(|failure| io::Error::other(failure.to_string()))?;
     channel.send(&Event::Ready)?;
     let mut interpreters =
         Interpreters { shared, channel, current, running: Err("no interpreter runs".into()), next: None };
@@ -128,7 +124,7 @@ fn call(
     }
     let limits = Limits { wall_time: time.wall, cpu_time: time.cpu, grace: time.grace, ..Limits::default() };
     let returned = running.call_text(function, arguments, limits);
-    let value = running.limits().value.min(MAX_BUFFERS);
+    let value = running.limits().value.min(MAX_BUFFERS as u64);
     let files = if returned.result.is_ok() { take_value(running.files(), value) } else { Vec::new() };
     Event::Returned {
         result: returned.result.map_err(EndReason::from),
@@ -205,7 +201,7 @@ impl Channel {
     }
 
     fn receive(&self) -> Result<Command, FrameError> {
-        frames::read(&mut *self.0.lock(), || Ok(()))
+        frames::read(&mut *self.0.lock())
     }
 }
 
@@ -250,7 +246,7 @@ impl HostCall for ForwardedCall {
     fn call(&self, request: &RawValue, context: &mut HostCallContext<'_>) -> Result<Box<RawValue>, CallError> {
         let refused = |error: &dyn std::fmt::Display| CallError::Refused(error.to_string());
         let _pause = context.pause();
-        let files = buffers_of(request, context.files(), MAX_BUFFERS)?;
+        let files = buffers_of(request, context.files(), MAX_BUFFERS as u64)?;
         let signals = self.seen_signals(context)?;
         let event = Event::HostCall { name: self.name.into(), request: request.get().into(), files, signals };
         self.channel.send(&event).map_err(|error| refused(&error))?;

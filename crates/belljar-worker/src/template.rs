@@ -13,6 +13,14 @@ use crate::serve;
 /// The first argument of a process that is to become a template.
 pub const TEMPLATE_ARGUMENT: &str = "__belljar-worker";
 
+/// The private memory of a worker in addition to that of its interpreter, in bytes: stacks, heaps, kept memories.
+const MEMORY_OVERHEAD: u64 = 768 << 20;
+
+/// Returns the most private memory of a worker whose interpreter has at most `memory` bytes, in bytes.
+pub(crate) fn worker_memory(memory: u64) -> u64 {
+    memory.saturating_add(MEMORY_OVERHEAD)
+}
+
 /// The task of a template.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct TemplateTask {

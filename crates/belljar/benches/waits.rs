@@ -1,10 +1,13 @@
 //! Code that waits without a thread: the cost of one wait, of a step that finds nothing to do, and of many calls that
-//! wait at the same time; and cells that wait for an approval, awake and asleep.
+//! wait at the same time; runs that do not wait; and cells that wait for an approval, awake and asleep.
 //!
-//! A number after `--` is the number of simultaneous calls, and `approvals` measures only cells that wait for one.
+//! A number after `--` is the number of simultaneous calls, `approvals` measures only cells that wait for one, and
+//! `runs` only runs that do not wait.
 
 #[path = "waits/approvals.rs"]
 mod approvals;
+#[path = "waits/runs.rs"]
+mod runs;
 mod support;
 
 use std::sync::{Arc, OnceLock, mpsc};
@@ -35,13 +38,18 @@ const SECONDS: u64 = 60;
 
 fn main() -> Finding<()> {
     let calls: Option<usize> = std::env::args().find_map(|argument| argument.parse().ok());
-    let is_for_approvals = std::env::args().any(|argument| argument == "approvals");
+    let is_for = |what: &str| std::env::args().any(|argument| argument == what);
+    let (is_for_approvals, is_for_runs) = (is_for("approvals"), is_for("runs"));
     support::main(move || {
         if is_for_approvals {
             approvals::latency()?;
             return approvals::many(calls.unwrap_or(APPROVALS));
         }
+        if is_for_runs {
+            return runs::without_waits();
+        }
         if calls.is_none() {
+            runs::without_waits()?;
             one_step()?;
             one_wait()?;
         }

@@ -50,7 +50,7 @@ pub(crate) struct ShowArguments {
     /// Files of one log, in any order.
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// Session, by its ID or by its digest.
+    /// Session, by its ID, by its name in the console, or by its digest or the beginning of that.
     #[arg(long)]
     session: Option<String>,
     /// Earliest time: 2026-11-23, 2026-11-23T10:00:00Z, or the time until now: 90s, 10m, 2h, 7d.

@@ -46,7 +46,7 @@ impl AuditArguments {
     pub(crate) fn start(
         &self,
         network: Option<&Network>,
-        exporter: impl FnOnce() -> Option<Box<dyn Sink>>,
+        exporter: impl FnOnce() -> Result<Option<Box<dyn Sink>>, CommandError>,
         transport: &str,
     ) -> Result<Audit, CommandError> {
         if self.audit.is_empty() {
@@ -66,7 +66,7 @@ impl AuditArguments {
                 }
                 Some("-") => options.sinks.push(Box::new(StreamSink::new(std::io::stdout(), "standard output"))),
                 Some("otlp") => {
-                    let sink = exporter.take().and_then(|exporter| exporter());
+                    let sink = exporter.take().map(|exporter| exporter()).transpose()?.flatten();
                     let missing = || {
                         CommandError::new("--audit otlp: logs are not exported")
                             .with_hint("set OTEL_EXPORTER_OTLP_ENDPOINT, such as http://localhost:4318")

@@ -88,7 +88,10 @@ impl Observability {
         transport: &str,
     ) -> Result<Activity, CommandError> {
         let telemetry = self.telemetry.borrow();
-        let exporter = || telemetry.as_ref().and_then(Telemetry::audit_sink);
+        let exporter = || match telemetry.as_ref() {
+            Some(telemetry) => telemetry.audit_sink().map_err(|error| CommandError::from_error(&error)),
+            None => Ok(None),
+        };
         let audit = arguments.start(network, exporter, transport)?;
         let audit = self.audit.get_or_init(|| audit).clone();
         Ok(Activity::new(audit, telemetry.as_ref().is_some_and(Telemetry::has_traces)))

@@ -40,21 +40,9 @@ pub(crate) struct QuotaOptions {
 }
 
 impl QuotaOptions {
-    /// Creates the owners of a server.
+    /// Creates the owners of a server. `has_processes` is set if code runs in native kernels or worker processes.
     pub(crate) fn tenants(&self, has_processes: bool) -> Result<Tenants, CommandError> {
-        let table = self.table()?;
-        if has_processes {
-            let unsupported = [QuotaKind::Memory, QuotaKind::Processor, QuotaKind::Network];
-            if let Some(kind) = unsupported.into_iter().find(|kind| table.limits(*kind)) {
-                return Err(CommandError::new(format!(
-                    "--quotas: the quota `{kind}` does not apply to native kernels and worker processes"
-                ))
-                .with_hint(
-                    "leave it out, or use --sandbox wasm and --isolation thread; --session-memory limits each native \
-                     kernel",
-                ));
-            }
-        }
+        let table = self.table(has_processes)?;
         let timeout = Some(self.queue_timeout).filter(|timeout| !timeout.is_zero());
         let tenants = Tenants::new(table, timeout);
         let thresholds = LoadThresholds { stall: self.shed_pressure.into(), used: self.shed_memory.into() };
@@ -66,21 +54,41 @@ impl QuotaOptions {
     /// Reads the quotas again. Returns whether there is a file of them.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be read, or is not valid. The server then keeps the quotas that it has.
-    pub(crate) fn reload(&self, tenants: &Tenants) -> Result<bool, CommandError> {
+    /// Returns an error if the file cannot be read, is not valid, or has quotas that do not apply to the server's code
+    /// (`has_processes`, as for [`Self::tenants`]). The server then keeps the quotas that it has.
+    pub(crate) fn reload(&self, tenants: &Tenants, has_processes: bool) -> Result<bool, CommandError> {
         if self.quotas.is_some() {
-            tenants.replace_quotas(self.table()?);
+            tenants.replace_quotas(self.table(has_processes)?);
         }
         Ok(self.quotas.is_some())
     }
 
-    fn table(&self) -> Result<QuotaTable, CommandError> {
+    /// Returns the quotas of the options and the file.
+    fn table(&self, has_processes: bool) -> Result<QuotaTable, CommandError> {
         let mut defaults = QuotaSettings::default();
         for quota in &self.quota {
             defaults.extend(quota);
         }
         let table = self.quotas.as_deref().map(read).transpose()?.unwrap_or_default();
-        Ok(table.with_defaults(&defaults))
+        let table = table.with_defaults(&defaults);
+        if has_processes {
+            check_processes(&table)?;
+        }
+        Ok(table)
+    }
+}
+
+/// Checks that no quota is set that does not apply to code in native kernels and worker processes.
+fn check_processes(table: &QuotaTable) -> Result<(), CommandError> {
+    let unsupported = [QuotaKind::Memory, QuotaKind::Processor, QuotaKind::Network];
+    match unsupported.into_iter().find(|kind| table.limits(*kind)) {
+        Some(kind) => Err(CommandError::new(format!(
+            "--quotas: the quota `{kind}` does not apply to native kernels and worker processes"
+        ))
+        .with_hint(
+            "leave it out, or use --sandbox wasm and --isolation thread; --session-memory limits each native kernel",
+        )),
+        None => Ok(()),
     }
 }
 

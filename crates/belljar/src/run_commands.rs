@@ -1,10 +1,11 @@
-//! `belljar runs`: what the cells of the sessions in a directory wait for, and answers to it.
+//! `belljar runs`: what the cells of the sessions in a directory wait for, answers to it, and what has become of runs.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
-use belljar_sessions::{ListedRun, Question, RunAnswer, RunCommand, RunId, Store};
+use belljar_sessions::{ListedRun, Question, RunAnswer, RunCommand, RunId, RunOutcome, Store, StoredResult};
+use belljar_tools::{CallLog, SavedRun};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
@@ -27,7 +28,7 @@ pub(crate) enum RunsCommand {
         #[command(flatten)]
         directory: SessionDirArgs,
     },
-    /// Show a run: its code, and what it waits for.
+    /// Show a run: its code, its calls of tools, and what it waits for or how it has ended.
     Show {
         #[command(flatten)]
         run: RunArgs,
@@ -144,7 +145,14 @@ fn list(directory: &SessionDirArgs, as_json: bool) -> Result<(), CommandError> {
 }
 
 fn show(args: &RunArgs) -> Result<(), CommandError> {
-    let listed = args.find()?;
+    let listed = match args.find() {
+        Ok(listed) => listed,
+        Err(error) => {
+            let ended = args.find_result()?.ok_or(error)?;
+            show_result(&ended);
+            return Ok(());
+        }
+    };
     let info = &listed.run.info;
     print_line(format!(
         "run {}, in session {}, began {} ago",
@@ -158,9 +166,46 @@ fn show(args: &RunArgs) -> Result<(), CommandError> {
     for Question { message, .. } in &listed.run.questions {
         print_line(strip_control_chars(message));
     }
+    // What another build has saved in another form is left out.
+    let saved: Option<SavedRun> = serde_json::from_value(listed.run.calls.clone()).unwrap_or_default();
+    if let Some(saved) = &saved {
+        print_calls(saved.log());
+    }
     print_line("");
     print_line(strip_control_chars(&info.code));
     Ok(())
+}
+
+/// Prints the calls of tools that a run has made so far.
+fn print_calls(log: &CallLog) {
+    if log.count() == 0 {
+        return;
+    }
+    print_line("");
+    print_line(format!("calls of tools so far: {}", log.count()));
+    for call in &log.calls {
+        let line = format!("{}.{}({}): {}", call.server, call.tool, first_line(&call.arguments), call.status.name());
+        print_line(format!("  {}", strip_control_chars(&line)));
+    }
+    if log.omitted > 0 {
+        print_line(format!("  and {} more", log.omitted));
+    }
+}
+
+/// Prints how a run has ended, whose result is stored.
+fn show_result(ended: &StoredResult) {
+    let StoredResult { info, session, outcome, call_count, .. } = ended;
+    print_line(format!("run {}, in session {session}, began {} ago", info.id.as_str(), age(info.began)));
+    let outcome = outcome.map_or("", |outcome| match outcome {
+        RunOutcome::Error => " with an error",
+        RunOutcome::Completed | RunOutcome::Paused => " without an error",
+    });
+    print_line(format!("It ended {} ago{outcome}. The tool resume_run returns its result.", age(ended.ended)));
+    if let Some(calls) = call_count {
+        print_line(format!("calls of tools: {calls}"));
+    }
+    print_line("");
+    print_line(strip_control_chars(&info.code));
 }
 
 fn answer(args: &RunArgs, answer: &RunAnswer, what: &str) -> Result<(), CommandError> {
@@ -198,6 +243,12 @@ impl RunArgs {
                 .with_hint("`belljar runs list` lists the runs that wait")
         })
     }
+
+    /// Finds the result of a run that has ended, and whose client had left.
+    fn find_result(&self) -> Result<Option<StoredResult>, CommandError> {
+        let Some(id) = RunId::parse(&self.run) else { return Ok(None) };
+        Ok(self.directory.existing_store()?.result(&id))
+    }
 }
 
 fn described(listed: &ListedRun) -> serde_json::Value {
@@ -207,6 +258,8 @@ fn described(listed: &ListedRun) -> serde_json::Value {
         "session": session.as_str(),
         "began": run.info.began,
         "wake_at": run.wake_at,
+        "outcome": RunOutcome::Paused,
+        "call_count": run.call_count,
         "code": run.info.code,
         "questions": run.questions,
     })

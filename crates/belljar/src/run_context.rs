@@ -57,12 +57,12 @@ impl RunContext<'_> {
         let Self { arguments, image, .. } = self;
         let mut interpreter = self.python.interpreter_with(image, limits, streams)?;
         let installer = self.packages.serve(&mut interpreter, image);
-        let tools = self.tools.clone();
-        let calls = tools.map(|tools| register_calls(&mut interpreter, observer_of(tools)));
         if let Some(network) = &self.network {
             let connections = network.connections(None, self.connections.clone());
             attach_network(&mut interpreter, network, &connections, None);
         }
+        let tools = self.tools.clone();
+        let calls = tools.map(|tools| register_calls(&mut interpreter, observer_of(tools)));
         // A directory that is mounted over the working directory hides the copies.
         self.siblings.copy_into(interpreter.files())?;
         for mount in &arguments.mount {

@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 import re
 import sys
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from typing import Any
 
 MAX_VALUES = 100_000
@@ -51,16 +53,17 @@ def _chart(axes: Any, spend: Callable[[int], None]) -> dict[str, Any]:
     if axes.name != "rectilinear":
         # Polar coordinates and those of three dimensions are not those of a chart.
         return chart
+    scales = _Axis(axes.xaxis), _Axis(axes.yaxis)
     for kind, extract in (("pie", _wedges), ("box_and_whisker", _boxes), ("bar", _bars)):
-        if elements := extract(axes, spend):
+        if elements := extract(axes, scales, spend):
             chart.update(type=kind, elements=elements)
             return chart if kind == "pie" else chart | _labels(axes)
-    lines, scatters = _lines(axes, spend), _scatters(axes, spend)
+    lines, scatters = _lines(axes, scales, spend), _scatters(axes, scales, spend)
     if lines or scatters:
         # A line through points is a line chart, in which the points are a series, too.
         chart.update(type="line" if any(is_line for is_line, _ in lines) else "scatter")
         chart["elements"] = [series for _, series in lines] + scatters
-        return chart | _labels(axes) | _scale("x", axes.xaxis) | _scale("y", axes.yaxis)
+        return chart | _labels(axes) | scales[0].as_fields("x") | scales[1].as_fields("y")
     return chart
 
 
@@ -72,50 +75,78 @@ def _labels(axes: Any) -> dict[str, Any]:
     return labels
 
 
-def _scale(name: str, axis: Any) -> dict[str, Any]:
-    scale = "datetime" if _is_date(axis) else "categorical" if _categories(axis) else axis.get_scale()
-    places = [_value(axis, place) for place in axis.get_majorticklocs()]
-    labels = [each.get_text() for each in axis.get_majorticklabels()]
-    return {f"{name}_scale": scale, f"{name}_ticks": places, f"{name}_tick_labels": labels}
+class _Axis:
+    """An axis. What is the same for all its points is computed once."""
+
+    def __init__(self, axis: Any) -> None:
+        self._axis = axis
+        self._is_date = any("Date" in kind.__name__ for kind in type(axis.get_major_formatter()).__mro__)
+        mapping = getattr(axis.get_units(), "_mapping", None)
+        names = mapping.items() if isinstance(mapping, dict) else ()
+        self._categories = {float(place): str(name) for name, place in names}
+        """The names of an axis of categories, by their places."""
+
+    @cached_property
+    def _ticks(self) -> list[tuple[float, str]]:
+        """The places of the ticks, with their labels. To get the labels, matplotlib updates all of them."""
+        places, labels = self._axis.get_majorticklocs(), self._axis.get_majorticklabels()
+        return [(float(place), str(label.get_text())) for place, label in zip(places, labels)]
+
+    @cached_property
+    def _order(self) -> tuple[list[float], list[int]]:
+        """The places of the ticks in ascending order, with their numbers."""
+        numbers = sorted(range(len(self._ticks)), key=lambda number: self._ticks[number][0])
+        return [self._ticks[number][0] for number in numbers], numbers
+
+    def as_fields(self, name: str) -> dict[str, Any]:
+        """Returns the fields of a chart that describe the axis."""
+        scale = "datetime" if self._is_date else "categorical" if self._categories else self._axis.get_scale()
+        places = [self.value(place) for place in self._axis.get_majorticklocs()]
+        labels = [each.get_text() for each in self._axis.get_majorticklabels()]
+        return {f"{name}_scale": scale, f"{name}_ticks": places, f"{name}_tick_labels": labels}
+
+    def value(self, value: Any) -> str | float:
+        """Returns a place on the axis: a date in ISO 8601, the name of a category, or a number."""
+        if isinstance(value, str):
+            return value
+        if hasattr(value, "isoformat"):
+            return str(value.isoformat())
+        if type(value).__module__ == "numpy" and type(value).__name__ == "datetime64":
+            return str(value)
+        if hasattr(value, "to_timestamp"):
+            # A period of pandas.
+            return str(value)
+        number = float(value)
+        if not math.isfinite(number):
+            return number
+        if self._is_date:
+            from matplotlib import dates
+
+            read: Any = dates.num2date
+            moment = read(number)
+            return str((moment.replace(tzinfo=None) if moment.utcoffset() is not None else moment).isoformat())
+        return self._categories.get(number, number)
+
+    def tick(self, place: float, reach: float) -> str:
+        """Returns the label of the tick that is the nearest to a place, within a reach; or the place itself."""
+        places, numbers = self._order
+        after = bisect_left(places, place)
+        # Of ticks that are equally near, the first one counts: that with the lowest number.
+        near = [after] if after < len(places) else []
+        if after > 0:
+            near.append(bisect_left(places, places[after - 1]))
+        nearest = min(near, key=lambda at: (abs(places[at] - place), numbers[at]), default=None)
+        if nearest is not None and abs(places[nearest] - place) <= reach * 1.001:
+            label = self._ticks[numbers[nearest]][1]
+            if label:
+                return label
+        value = self.value(place)
+        return value if isinstance(value, str) else f"{value:g}"
 
 
-def _is_date(axis: Any) -> bool:
-    formatter = axis.get_major_formatter()
-    return any("Date" in kind.__name__ for kind in type(formatter).__mro__)
-
-
-def _categories(axis: Any) -> dict[float, str]:
-    """Returns the names of an axis of categories, by their places."""
-    mapping = getattr(axis.get_units(), "_mapping", None)
-    return {float(place): str(name) for name, place in mapping.items()} if isinstance(mapping, dict) else {}
-
-
-def _value(axis: Any, value: Any) -> str | float:
-    """Returns a place on an axis: a date in ISO 8601, the name of a category, or a number."""
-    if isinstance(value, str):
-        return value
-    if hasattr(value, "isoformat"):
-        return str(value.isoformat())
-    if type(value).__module__ == "numpy" and type(value).__name__ == "datetime64":
-        return str(value)
-    if hasattr(value, "to_timestamp"):
-        # A period of pandas.
-        return str(value)
-    number = float(value)
-    if not math.isfinite(number):
-        return number
-    if _is_date(axis):
-        from matplotlib import dates
-
-        read: Any = dates.num2date
-        moment = read(number)
-        return str((moment.replace(tzinfo=None) if moment.utcoffset() is not None else moment).isoformat())
-    return _categories(axis).get(number, number)
-
-
-def _points(axes: Any, pairs: Iterable[tuple[Any, Any]]) -> list[list[str | float]]:
+def _points(scales: tuple[_Axis, _Axis], pairs: Iterable[tuple[Any, Any]]) -> list[list[str | float]]:
     """Returns the points that are drawn: those whose coordinates are numbers."""
-    points = [[_value(axes.xaxis, x), _value(axes.yaxis, y)] for x, y in pairs]
+    points = [[scales[0].value(x), scales[1].value(y)] for x, y in pairs]
     return [point for point in points if not any(isinstance(each, float) and not math.isfinite(each) for each in point)]
 
 
@@ -125,7 +156,9 @@ def _name(artist: Any) -> str:
     return "" if label.startswith("_") else label
 
 
-def _lines(axes: Any, spend: Callable[[int], None]) -> list[tuple[bool, dict[str, Any]]]:
+def _lines(
+    axes: Any, scales: tuple[_Axis, _Axis], spend: Callable[[int], None]
+) -> list[tuple[bool, dict[str, Any]]]:
     """Returns the series of lines, each with whether it is a line and not only points."""
     series = []
     for line in axes.lines:
@@ -135,11 +168,11 @@ def _lines(axes: Any, spend: Callable[[int], None]) -> list[tuple[bool, dict[str
         given = list(zip(line.get_xdata(orig=True), line.get_ydata(orig=True)))
         spend(2 * len(given))
         is_line = line.get_linestyle() not in ("None", " ", "")
-        series.append((is_line, {"label": _name(line), "points": _points(axes, given)}))
+        series.append((is_line, {"label": _name(line), "points": _points(scales, given)}))
     return series
 
 
-def _scatters(axes: Any, spend: Callable[[int], None]) -> list[dict[str, Any]]:
+def _scatters(axes: Any, scales: tuple[_Axis, _Axis], spend: Callable[[int], None]) -> list[dict[str, Any]]:
     from matplotlib.collections import PathCollection
 
     series = []
@@ -150,11 +183,11 @@ def _scatters(axes: Any, spend: Callable[[int], None]) -> list[dict[str, Any]]:
             # Points without a number are masked.
             given = offsets.filled(math.nan).tolist() if hasattr(offsets, "filled") else offsets.tolist()
             if given:
-                series.append({"label": _name(points), "points": _points(axes, given)})
+                series.append({"label": _name(points), "points": _points(scales, given)})
     return series
 
 
-def _bars(axes: Any, spend: Callable[[int], None]) -> list[dict[str, Any]]:
+def _bars(axes: Any, scales: tuple[_Axis, _Axis], spend: Callable[[int], None]) -> list[dict[str, Any]]:
     from matplotlib.container import BarContainer
 
     bars = []
@@ -166,25 +199,16 @@ def _bars(axes: Any, spend: Callable[[int], None]) -> list[dict[str, Any]]:
         for bar in container.patches:
             start, size = (bar.get_x(), bar.get_width()) if is_vertical else (bar.get_y(), bar.get_height())
             value = float(bar.get_height() if is_vertical else bar.get_width())
-            label = _tick(axes.xaxis if is_vertical else axes.yaxis, start + size / 2, abs(size) / 2)
+            label = scales[0 if is_vertical else 1].tick(start + size / 2, abs(size) / 2)
             if math.isfinite(value):
                 bars.append({"label": label, "group": _name(container), "value": value})
     return bars
 
 
-def _tick(axis: Any, place: float, reach: float) -> str:
-    """Returns the label of the tick that is the nearest to a place, within a reach; or the place itself."""
-    places, labels = axis.get_majorticklocs(), axis.get_majorticklabels()
-    near = min(zip(places, labels), key=lambda tick: abs(tick[0] - place), default=None)
-    if near is not None and abs(near[0] - place) <= reach * 1.001 and near[1].get_text():
-        return str(near[1].get_text())
-    value = _value(axis, place)
-    return value if isinstance(value, str) else f"{value:g}"
-
-
-def _wedges(axes: Any, spend: Callable[[int], None]) -> list[dict[str, Any]]:
+def _wedges(axes: Any, scales: tuple[_Axis, _Axis], spend: Callable[[int], None]) -> list[dict[str, Any]]:
     from matplotlib.patches import Wedge
 
+    del scales
     wedges = [patch for patch in axes.patches if isinstance(patch, Wedge)]
     spend(2 * len(wedges))
     return [
@@ -203,7 +227,7 @@ class _Segment:
         self.low, self.high = min(values), max(values)
 
 
-def _boxes(axes: Any, spend: Callable[[int], None]) -> list[dict[str, Any]]:
+def _boxes(axes: Any, scales: tuple[_Axis, _Axis], spend: Callable[[int], None]) -> list[dict[str, Any]]:
     """Returns boxes with whiskers. matplotlib draws them with lines, which nothing groups."""
     from matplotlib.patches import PathPatch
 
@@ -219,13 +243,15 @@ def _boxes(axes: Any, spend: Callable[[int], None]) -> list[dict[str, Any]]:
     lines = [line for line in axes.lines if len(line.get_xdata(orig=False)) == 2]
     for along in (1, 0):
         segments = [_Segment(line, along) for line in lines]
-        boxes = [box for outline in closed if (box := _box(axes, outline, along, segments)) is not None]
+        boxes = [box for outline in closed if (box := _box(axes, scales, outline, along, segments)) is not None]
         if len(boxes) == len(closed):
             return boxes
     return []
 
 
-def _box(axes: Any, outline: Any, along: int, segments: list[_Segment]) -> dict[str, Any] | None:
+def _box(
+    axes: Any, scales: tuple[_Axis, _Axis], outline: Any, along: int, segments: list[_Segment]
+) -> dict[str, Any] | None:
     """Returns the box with an outline whose values are on the axis `along`; None if it has no whiskers or median."""
     across = [float(point[1 - along]) for point in outline]
     middle, width = (min(across) + max(across)) / 2, max(across) - min(across)
@@ -249,7 +275,7 @@ def _box(axes: Any, outline: Any, along: int, segments: list[_Segment]) -> dict[
         if abs(point[1 - along] - middle) <= near and not below.low <= point[along] <= above.high
     ]
     return {
-        "label": _tick(axes.xaxis if along == 1 else axes.yaxis, middle, width / 2),
+        "label": scales[1 - along].tick(middle, width / 2),
         "min": below.low,
         "first_quartile": below.high,
         "median": bars[0].low,

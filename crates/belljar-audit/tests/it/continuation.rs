@@ -1,6 +1,7 @@
 //! A log that goes on: after its process has ended, and after a crash in the middle of a line.
 
 use std::io::Write as _;
+use std::path::{Path, PathBuf};
 
 use belljar_audit::{FileError, FileSink, Filter, earliest_time, records};
 
@@ -48,6 +49,39 @@ fn cut_of_the_first_line_is_a_crash() {
     write(&path, 1, None);
     let found = check(&[path]);
     assert_eq!((found.recovered, found.problems.len()), (1, 0), "{found:?}");
+}
+
+/// Returns the files of a directory, in the order of their names.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(directory).unwrap().map(|file| file.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn file_without_records_goes_on_from_the_rotated_files() {
+    // A crash after the rename of a full file: the next one does not exist, is empty, or has a part of its first line.
+    for begun in [None, Some(""), Some("{\"s"), Some("{\"seq\":12,\"time\":\"2026-11-23T")] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit.log");
+        for _ in 0..3 {
+            write(&path, 2, Some(1));
+        }
+        let count = files(directory.path()).len();
+        assert!(count > 2, "{count} files");
+        // The first files may be archived, and have others that are newer in their place.
+        let (first, archived) = (directory.path().join("audit.log.000001"), directory.path().join("archived"));
+        std::fs::rename(&first, &archived).unwrap();
+        std::fs::rename(&path, &first).unwrap();
+        if let Some(begun) = begun {
+            std::fs::write(&path, begun).unwrap();
+        }
+        write(&path, 1, None);
+        let found = check(&files(directory.path()));
+        assert!(found.is_intact() && found.is_complete, "{begun:?}: {found:?}");
+        assert_eq!(found.first, Some(1));
+        assert_eq!(found.recovered, u64::from(begun.is_some_and(|begun| !begun.is_empty())), "{begun:?}");
+    }
 }
 
 #[test]
@@ -109,6 +143,11 @@ fn filters_select_records_of_broken_logs_too() {
     assert_eq!(found(&Filter::default()).len(), 5);
     let session = Filter { session: Some("the-session".into()), ..Filter::default() };
     assert_eq!(found(&session), ["file.read"]);
+    // The digest, and the beginnings that the console and `belljar audit show` print.
+    let digest = belljar_audit::digest("the-session");
+    for (name, count) in [(&digest[..], 1), (&digest[..16], 1), (&digest[..12], 1), ("0000", 0), ("", 0)] {
+        assert_eq!(found(&Filter { session: Some(name.into()), ..Filter::default() }).len(), count, "{name}");
+    }
     let events = Filter { events: vec!["server".into(), "audit.open".into()], ..Filter::default() };
     assert_eq!(found(&events), ["audit.open", "server.start", "server.stop"]);
     let since = |text: &str| Filter { since: Some(earliest_time(text).unwrap()), ..Filter::default() };

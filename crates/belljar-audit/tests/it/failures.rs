@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use belljar_audit::{Audit, AuditOptions, ChainedRecord, FailureMode, FileSink, Sink, StreamSink, verify};
+use belljar_audit::{Audit, AuditOptions, ChainedRecord, Event, FailureMode, FileSink, Sink, StreamSink, verify};
 
 use super::{check, record, start_record, stop_record};
 
@@ -61,6 +61,98 @@ fn full_disk_stops_code_until_there_is_space_and_nothing_is_lost() {
     let found = check(&[path]);
     assert!(found.is_intact() && found.is_complete, "{found:?}");
     assert_eq!(found.records, 5);
+}
+
+/// A file on a disk that may not sync.
+struct UnsyncedDisk {
+    file: FileSink,
+    has_failed: Arc<AtomicBool>,
+}
+
+impl Sink for UnsyncedDisk {
+    fn push(&mut self, batch: &[ChainedRecord]) {
+        self.file.push(batch);
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        if self.has_failed.load(Ordering::Relaxed) {
+            return Err(io::Error::other("the disk has an error"));
+        }
+        self.file.sync()
+    }
+
+    fn name(&self) -> String {
+        self.file.name()
+    }
+}
+
+#[test]
+fn failed_sync_stops_code_until_a_sync_succeeds() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.log");
+    let has_failed = Arc::new(AtomicBool::new(true));
+    let disk = UnsyncedDisk { file: FileSink::open(&path, None).unwrap(), has_failed: has_failed.clone() };
+    let audit = Audit::start(AuditOptions { sinks: vec![Box::new(disk)], ..AuditOptions::default() }, start_record());
+    let audit = audit.unwrap();
+    wait_for("the refusal", || audit.admit().is_err());
+    let error = audit.admit().unwrap_err().to_string();
+    assert!(error.contains("failed to sync") && error.contains("the disk has an error"), "{error}");
+    // That a record is written does not make it safe.
+    audit.record(|| record("a"));
+    wait_for("the write", || std::fs::read_to_string(&path).unwrap().contains("\"name\":\"a\""));
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(audit.admit().is_err());
+    has_failed.store(false, Ordering::Relaxed);
+    wait_for("the end of the refusals", || audit.admit().is_ok());
+    audit.close(stop_record);
+    let found = check(&[path]);
+    assert!(found.is_intact() && found.is_complete, "{found:?}");
+}
+
+/// A place that loses records after it has taken them.
+struct Lossy(u64);
+
+impl Sink for Lossy {
+    fn push(&mut self, batch: &[ChainedRecord]) {
+        self.0 += batch.iter().filter(|chained| chained.record.event == Event::FileRead).count() as u64;
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn take_lost(&mut self) -> u64 {
+        std::mem::take(&mut self.0)
+    }
+
+    fn name(&self) -> String {
+        "a lossy place".into()
+    }
+}
+
+#[test]
+fn records_that_a_place_has_lost_are_counted_with_its_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.log");
+    let file = Some(FileSink::open(&path, None).unwrap());
+    let options = AuditOptions { file, sinks: vec![Box::new(Lossy(0))], ..AuditOptions::default() };
+    let audit = Audit::start(options, start_record()).unwrap();
+    for name in ["a", "b"] {
+        audit.record(|| record(name));
+        wait_for("the write", || std::fs::read_to_string(&path).unwrap().contains(&format!("\"name\":\"{name}\"")));
+    }
+    assert!(audit.admit().is_ok());
+    audit.close(stop_record);
+    assert!(check(std::slice::from_ref(&path)).is_intact());
+    let text = std::fs::read_to_string(&path).unwrap();
+    let records: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lost: Vec<_> = records.iter().filter(|record| record["event"] == "audit.lost").collect();
+    assert_eq!(lost.iter().map(|record| record["count"].as_u64().unwrap()).sum::<u64>(), 2, "{text}");
+    assert!(lost.iter().all(|record| record["name"] == "a lossy place"), "{text}");
 }
 
 #[test]

@@ -35,6 +35,9 @@ pub enum Approval {
 
 /// A call that awaits approval.
 ///
+/// In JSON, [`run`](Self::run) has only the ID of the call and the number of its failures: the rest is credentials, and
+/// values and handlers of the program.
+///
 /// ```
 /// # use belljar_mcp_client::{Approval, ApprovalRequest};
 /// async fn decide(request: ApprovalRequest) -> Approval {
@@ -42,10 +45,11 @@ pub enum Approval {
 ///     if request.definition.may_destroy() { Approval::Deny("too risky".into()) } else { Approval::Allow }
 /// }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ApprovalRequest {
     /// The run that the call belongs to.
+    #[serde(default, with = "stored_run")]
     pub run: RunContext,
     /// The name of the tool, as the model sees it.
     pub name: String,
@@ -59,6 +63,32 @@ impl ApprovalRequest {
     pub(crate) fn new(run: &RunContext, definition: &Arc<ToolDefinition>, arguments: &Map<String, Value>) -> Self {
         let (name, arguments) = (definition.name.clone(), arguments.clone());
         Self { run: run.clone(), name, arguments, definition: definition.clone() }
+    }
+}
+
+/// The run of a request in JSON.
+mod stored_run {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use crate::run_context::RunContext;
+
+    /// The part of a run that concerns the call alone.
+    #[derive(Serialize, Deserialize)]
+    struct StoredRun {
+        #[serde(default)]
+        retry: u32,
+        tool_call_id: Option<String>,
+    }
+
+    pub(super) fn serialize<S: Serializer>(run: &RunContext, serializer: S) -> Result<S::Ok, S::Error> {
+        StoredRun { retry: run.retry, tool_call_id: run.tool_call_id.clone() }.serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<RunContext, D::Error> {
+        let StoredRun { retry, tool_call_id } = StoredRun::deserialize(deserializer)?;
+        let mut run = RunContext::new().retry(retry);
+        run.tool_call_id = tool_call_id;
+        Ok(run)
     }
 }
 

@@ -33,6 +33,20 @@ async fn call_needs_only_the_toolset_that_has_the_tool() {
 }
 
 #[tokio::test]
+async fn toolsets_of_an_iterator_are_combined_in_its_order() {
+    let servers = ["second", "first"].map(|name| faulty("none").id(name).tool_prefix(name).build());
+    let all: CombinedToolset = servers.into_iter().collect();
+    assert_eq!(all.label(), "second + first");
+    assert!(all.statuses().iter().all(|status| !status.is_optional), "{:?}", all.statuses());
+    let guard = all.enter().await.unwrap();
+    assert_eq!(names(&all).await, ["second_act", "second_fine", "first_act", "first_fine"]);
+    assert_eq!(call(&all, "first_fine").await.to_text(), "fine");
+    guard.close().await.unwrap();
+    let none: CombinedToolset = std::iter::empty::<CombinedToolset>().collect();
+    assert_eq!(names(&none).await, [""; 0]);
+}
+
+#[tokio::test]
 async fn others_work_without_an_optional_toolset() {
     let reported = Arc::new(AtomicUsize::new(0));
     let counter = reported.clone();

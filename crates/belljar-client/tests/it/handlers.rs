@@ -73,13 +73,39 @@ async fn failures_of_handlers_are_responses_to_the_server() {
     let answer = response(faulty("samples").sampling_model(Mood::Fails)).await;
     assert!(message(&answer).contains("out of tokens"), "{answer}");
 
-    // The model was not announced to accept tools.
-    let answer = response(faulty("samples_with_tools").sampling_model(Mood::Responds)).await;
-    assert!(message(&answer).contains("does not support tools"), "{answer}");
-
     let fails = async || Err("no directory is open".into());
     let answer = response(faulty("lists_roots").roots_handler(fails)).await;
     assert!(message(&answer).contains("no directory is open"), "{answer}");
+}
+
+/// A model that accepts tools, and responds with their names.
+struct ToolUser;
+
+#[async_trait]
+impl Model for ToolUser {
+    fn name(&self) -> String {
+        "tool user".to_owned()
+    }
+
+    fn supports_tools(&self) -> bool {
+        true
+    }
+
+    async fn complete(&self, request: SamplingRequest) -> Result<SamplingResponse, ModelError> {
+        let names: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
+        Ok(SamplingResponse::text(names.join(", ")))
+    }
+}
+
+#[tokio::test]
+async fn only_models_that_support_tools_receive_them() {
+    let answer = response(faulty("samples_with_tools").sampling_model(Mood::Responds)).await;
+    assert_eq!(answer["error"]["code"], -32602, "{answer}");
+    assert!(message(&answer).contains("does not support tools"), "{answer}");
+    // A shared model supports what the model itself does.
+    let model: Arc<dyn Model> = Arc::new(ToolUser);
+    let answer = response(faulty("samples_with_tools").sampling_model(model)).await;
+    assert_eq!(answer["result"]["content"]["text"], "t", "{answer}");
 }
 
 #[tokio::test]

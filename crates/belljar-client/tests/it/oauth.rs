@@ -180,6 +180,61 @@ async fn invalid_token_file_is_an_error_that_names_it_and_quotes_nothing() {
     assert!(!format!("{error} {error:?}").contains("secret-token"), "{error:?}");
 }
 
+/// Returns the scopes of the consent page, as the authorization server receives them.
+async fn requested_scopes(listening: &TestServer, configure: impl FnOnce(OAuth) -> OAuth) -> String {
+    let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
+    let oauth = OAuth::loopback(LoopbackRedirect::new(move |url| sender.send(url.to_owned()).unwrap()));
+    let server = private(listening, configure(oauth));
+    let page: reqwest::Url = tokio::select! {
+        _ = server.connect() => panic!("connected without consent"),
+        page = receiver.recv() => page.unwrap().parse().unwrap(),
+    };
+    page.query_pairs().find(|(name, _)| name == "scope").unwrap().1.into_owned()
+}
+
+#[tokio::test]
+async fn scopes_of_the_program_replace_those_of_the_server() {
+    let listening = private_server();
+    assert_eq!(requested_scopes(&listening, |oauth| oauth).await, "read");
+    assert_eq!(requested_scopes(&listening, |oauth| oauth.scopes(["look", "write"])).await, "look write");
+    let server = private(&listening, oauth().scopes(vec!["look".to_owned()]));
+    assert_eq!(ask(&server).await, "for your eyes");
+}
+
+/// The environment variable with the address of the server that a child process connects to.
+const CHILD_SERVER: &str = "BELLJAR_TEST_CHILD_SERVER";
+/// An authorization server that is not reached, since the test's server is the proxy of the child process.
+const PRIVATE_ISSUER: &str = "http://[fd00::9]";
+
+#[tokio::test]
+async fn private_addresses_in_metadata_have_to_be_allowed() {
+    let variables = [("ISSUER", PRIVATE_ISSUER.to_owned())];
+    let listening = TestServer::start_with("python3", &["-u", &script("oauth_server.py")], &variables);
+    // The proxy is configured by the environment, which other tests share.
+    let child = tokio::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "oauth::child_connects_with_a_private_issuer", "--ignored"])
+        .env(CHILD_SERVER, listening.url("/mcp"))
+        .env("HTTP_PROXY", listening.url("/"))
+        .env("NO_PROXY", "127.0.0.1")
+        .env_remove("REQUEST_METHOD")
+        .output();
+    let output = child.await.unwrap();
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    assert_eq!(seen(&listening).await, ["registration", "consent", "token"]);
+}
+
+#[tokio::test]
+#[ignore = "runs as a child process of another test"]
+async fn child_connects_with_a_private_issuer() {
+    let Ok(url) = std::env::var(CHILD_SERVER) else { return };
+    let server = |oauth: OAuth| McpServerStreamableHttp::new(&url).unwrap().timeout(START_TIMEOUT).oauth(oauth).build();
+    let error = server(oauth()).connect().await.err().unwrap();
+    let names_issuer = |reason: &str| reason.contains(PRIVATE_ISSUER);
+    assert!(matches!(&error, McpError::Unauthorized { reason, .. } if names_issuer(reason)), "{error:?}");
+    assert_eq!(ask(&server(oauth().allow_private_addresses())).await, "for your eyes");
+}
+
 #[tokio::test]
 async fn registration_is_kept_until_the_server_forgets_it() {
     let listening = private_server();

@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
 
 use belljar_mcp_client::{
-    Binary, CallOptions, ConfigError, Deferral, DeferralKind, McpError, Role, ToolCall, ToolDefinition, ToolOutcome,
-    ToolOutput, ToolReturn,
+    Approval, ApprovalRequest, Binary, CallOptions, ConfigError, Deferral, DeferralKind, McpError, NeedsApproval, Role,
+    RunContext, ToolCall, ToolDefinition, ToolOutcome, ToolOutput, ToolReturn, ToolRunner, ToolsetExt,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::harness::{everything, output};
+use crate::harness::{everything, faulty, output};
 
 #[track_caller]
 fn survives<T: Serialize + DeserializeOwned + PartialEq + Debug>(value: &T) {
@@ -91,6 +92,33 @@ fn definitions_survive() {
     survives(&ToolDefinition::new("now", json!({"type": "object"})).with_description("The time."));
     let bare: ToolDefinition = serde_json::from_value(json!({"name": "now", "input_schema": {}})).unwrap();
     assert_eq!(bare, ToolDefinition::new("now", json!({})));
+}
+
+#[tokio::test]
+async fn requests_for_approval_survive_without_credentials() {
+    let (stored, run) = (Arc::new(Mutex::new(Vec::new())), RunContext::new().deps("the user".to_owned()));
+    let run = run.bearer_token("hunter2").unwrap().metadata("trace", json!("a secret"));
+    let written = stored.clone();
+    let server = faulty("annotated").build().approval_required(NeedsApproval::Writes);
+    let runner = ToolRunner::new(server).approver(move |request: ApprovalRequest| {
+        written.lock().unwrap().push(serde_json::to_string(&request).unwrap());
+        async { Approval::Allow }
+    });
+    let call = ToolCall::new("call_1", "delete", json!({"path": "/tmp/x"}));
+    let results = runner.step(&run).await.unwrap().call_all([call]).await.unwrap();
+    assert_eq!(results[0].message().text(), "fine");
+
+    let stored = stored.lock().unwrap().pop().unwrap();
+    assert!(!stored.contains("hunter2") && !stored.contains("secret") && !stored.contains("the user"), "{stored}");
+    let request: ApprovalRequest = serde_json::from_str(&stored).unwrap();
+    assert_eq!((request.name.as_str(), request.run.tool_call_id.as_deref()), ("delete", Some("call_1")));
+    assert_eq!(serde_json::to_string(&request).unwrap(), stored);
+    assert!(request.definition.may_destroy() && !request.definition.is_read_only());
+    assert_eq!(Value::Object(request.arguments), json!({"path": "/tmp/x"}));
+    // Another program may leave the run out.
+    let bare = json!({"name": "t", "arguments": {}, "definition": {"name": "t", "input_schema": {}}});
+    let bare: ApprovalRequest = serde_json::from_value(bare).unwrap();
+    assert_eq!((bare.run.retry, bare.run.tool_call_id), (0, None));
 }
 
 #[tokio::test]

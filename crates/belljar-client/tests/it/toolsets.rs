@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use belljar_mcp_client::{
-    Approval, ApprovalRequest, CombinedToolset, ConfigError, McpError, NeedsApproval, RetryReason, RunContext,
-    ToolCall, ToolDefinition, ToolErrorBehavior, ToolOutcome, Toolset, ToolsetExt,
+    Approval, ApprovalRequest, CombinedToolset, ConfigError, FunctionToolset, McpError, NeedsApproval, RetryReason,
+    RunContext, ToolCall, ToolDefinition, ToolErrorBehavior, ToolOutcome, ToolRunner, Toolset, ToolsetExt,
 };
 use serde_json::{Map, json};
 
@@ -134,6 +134,42 @@ async fn definitions_carry_schemas_annotations_and_settings() {
     assert!(weather.annotations.is_some() && weather.title.is_some());
     assert!(server.instructions(&run).await.unwrap().is_some());
     assert!(everything().build().instructions(&run).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn instructions_of_nested_toolsets_reach_the_model() {
+    let server = everything().include_instructions(true).build();
+    let _running = server.connect().await.unwrap();
+    let run = RunContext::new();
+    let expected = server.instructions(&run).await.unwrap().unwrap();
+    assert!(expected.contains("Everything"), "{expected}");
+    let nested: [Arc<dyn Toolset>; 10] = [
+        Arc::new(server.clone().prefixed("x")),
+        Arc::new(server.clone().filtered(|_: &RunContext, tool: &ToolDefinition| tool.name == "echo")),
+        Arc::new(
+            server
+                .clone()
+                .filtered_async(|_: RunContext, tool: Arc<ToolDefinition>| async move { Ok(tool.name == "echo") }),
+        ),
+        Arc::new(server.clone().renamed([("echo", "say")])),
+        Arc::new(server.clone().prepared(|_: &RunContext, tools: Vec<ToolDefinition>| tools)),
+        Arc::new(server.clone().prepared_async(|_: RunContext, tools: Vec<ToolDefinition>| async move { Ok(tools) })),
+        Arc::new(server.clone().approval_required(NeedsApproval::Always)),
+        Arc::new(server.clone().searchable()),
+        Arc::new(server.clone().with_result_budget(1000)),
+        Arc::new(server.clone().read_only().prefixed("x").searchable().with_result_budget(1000)),
+    ];
+    for (position, toolset) in nested.iter().enumerate() {
+        let instructions = toolset.instructions(&run).await.unwrap();
+        assert_eq!(instructions.as_deref(), Some(expected.as_str()), "toolset {position}");
+    }
+    // Those of several toolsets are paragraphs; a toolset without any adds none.
+    let notes = FunctionToolset::new("notes").with_instructions("Write a note of what you do.");
+    let silent = faulty("none").tool_prefix("silent").build();
+    let all = CombinedToolset::new().with(silent).with(server.prefixed("x")).with(notes);
+    let runner = ToolRunner::new(CombinedToolset::new().with(all).searchable());
+    let step = runner.step(&run).await.unwrap();
+    assert_eq!(step.instructions(), Some(format!("{expected}\n\nWrite a note of what you do.").as_str()));
 }
 
 #[expect(dead_code, reason = "the example's own `main`")]

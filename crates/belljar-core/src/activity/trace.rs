@@ -54,6 +54,8 @@ macro_rules! spans {
 spans! {
     /// A call of a tool of the server.
     Call = "tools/call", Server, "a call of one of the server's tools, with its name";
+    /// Another request of MCP.
+    Request = "request", Server, "another request of MCP, whose method is the name: `resources/read`, `resources/list`, `resources/templates/list`, `tools/list`";
     /// A request of the code-execution protocol.
     Execute = "execute", Server, "a call of the code-execution protocol, with the name of its tool";
     /// A turn of Monty's protocol.
@@ -144,7 +146,7 @@ impl Span {
         let tracer = global::tracer(INSTRUMENTATION);
         let full = match (span, name) {
             (SpanName::Connection, "") => "connect".to_owned(),
-            (SpanName::Connection, method) => method.to_owned(),
+            (SpanName::Connection | SpanName::Request, method) => method.to_owned(),
             (span, "") => span.name().to_owned(),
             (span, name) => format!("{} {name}", span.name()),
         };

@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 
 use belljar_core::ConnectionRecord;
 use belljar_core::kernel::{CellObserver, KernelError};
-use belljar_network::{Connections, Network, NetworkObserver, NoNetworkObserver, Policy};
+use belljar_network::{Connections, Network, NetworkObserver, NoNetworkObserver, Policy, Scrubber};
 use pem::Pem;
 use serde_json::Value;
 use tokio::task::AbortHandle;
@@ -73,6 +73,11 @@ impl BackendNetwork {
         let trust_file = directory.join(TRUST_FILE);
         write_readable(&trust_file, &trusted)?;
         Ok(Self { network, trusted, trust_file })
+    }
+
+    /// Returns the scrubber of secrets.
+    pub(crate) fn scrubber(&self) -> &Scrubber {
+        self.network.scrubber()
     }
 }
 

@@ -3,7 +3,10 @@
 //! See <https://jupyter-client.readthedocs.io/en/stable/messaging.html>. The signature is HMAC-SHA256 over the four. A
 //! guest can read its kernel's key, so a valid signature proves only that the message comes from this session.
 
+use std::borrow::Cow;
+
 use belljar_core::bounded_json;
+use belljar_network::Scrubber;
 use hmac::{Hmac, Mac as _};
 use jupyter_protocol::{JupyterMessage, JupyterMessageContent};
 use serde::{Deserialize, de::DeserializeOwned};
@@ -95,6 +98,17 @@ impl SigningKey {
 }
 
 impl ReceivedMessage {
+    /// Removes secrets from the content.
+    pub(crate) fn scrub(&mut self, scrubber: &Scrubber) {
+        let scrubbed = match scrubber.scrub_text(&self.content) {
+            Cow::Owned(content) => Some(content),
+            Cow::Borrowed(_) => None,
+        };
+        if let Some(content) = scrubbed {
+            self.content = content;
+        }
+    }
+
     /// Parses the content, or returns `None` when it is not a `T`.
     pub(crate) fn content<T: DeserializeOwned>(&self) -> Option<T> {
         bounded_json::parse(&self.content)

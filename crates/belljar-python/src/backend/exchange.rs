@@ -5,12 +5,14 @@
 
 mod calls;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_core::kernel::{CellObserver, KernelError};
 use belljar_core::{Buffer, EncodedValue, Exchange, FunctionCall, FunctionError, FunctionReply, ReplySender, Waker};
 use belljar_emscripten::fs::Filesystem;
+use belljar_network::Scrubber;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -34,7 +36,8 @@ const MAX_ARGUMENTS: u64 = 256 << 20;
 pub(crate) const NAMES: [&str; 3] = ["call_function", "await_functions", "cancel_function"];
 
 /// Prepares an interpreter for a request with an exchange: writes the buffers of the variables, and registers the host
-/// calls for the functions, and for those of the module `tools`. Returns these calls.
+/// calls for the functions, and for those of the module `tools`. Returns these calls, whose arguments are without
+/// secrets.
 ///
 /// # Errors
 /// Returns an error if the buffers do not fit into the code's file system.
@@ -45,8 +48,9 @@ pub(super) fn begin(
     observer: &Arc<dyn CellObserver>,
     waker: Option<&Waker>,
     held: Option<Arc<HeldCell>>,
+    scrubber: &Scrubber,
 ) -> Result<Option<RunCalls>, KernelError> {
-    let calls = calls_of(exchange, tools, observer, waker, held);
+    let calls = calls_of(exchange, tools, observer, waker, held, scrubber);
     if let Some(calls) = &calls {
         calls.register(interpreter);
     }
@@ -67,9 +71,10 @@ pub(super) fn calls_of(
     observer: &Arc<dyn CellObserver>,
     waker: Option<&Waker>,
     held: Option<Arc<HeldCell>>,
+    scrubber: &Scrubber,
 ) -> Option<RunCalls> {
     let can_call = tools || exchange.is_some_and(|exchange| !exchange.functions.is_empty());
-    let new = || Calls::new(observer.clone(), waker.cloned(), SavedCalls::default(), held);
+    let new = || Calls::new(observer.clone(), waker.cloned(), SavedCalls::default(), held, scrubber.clone());
     can_call.then(|| RunCalls::new(new()))
 }
 
@@ -91,8 +96,9 @@ impl RunCalls {
         observer: Arc<dyn CellObserver>,
         waker: Waker,
         held: Option<Arc<HeldCell>>,
+        scrubber: Scrubber,
     ) -> Self {
-        let calls = Self::new(Calls::new(observer, Some(waker), saved, held));
+        let calls = Self::new(Calls::new(observer, Some(waker), saved, held, scrubber));
         calls.register(interpreter);
         calls
     }
@@ -154,10 +160,11 @@ impl RunCalls {
     }
 }
 
-/// Registers the host calls with which code calls functions of the host: `observer` receives them. Returns their
-/// effects.
+/// Registers the host calls with which code calls functions of the host: `observer` receives them, without the secrets
+/// of the network that the interpreter has by then. Returns their effects.
 pub fn register_calls(interpreter: &mut Interpreter, observer: Arc<dyn CellObserver>) -> CallEffects {
-    let calls = RunCalls::new(Calls::new(observer, None, SavedCalls::default(), None));
+    let scrubber = interpreter.scrubber().clone();
+    let calls = RunCalls::new(Calls::new(observer, None, SavedCalls::default(), None, scrubber));
     calls.register(interpreter);
     calls.effects()
 }
@@ -208,21 +215,33 @@ pub(crate) fn read_files(files: &mut Filesystem, names: Vec<String>, limit: u64)
 
 /// Removes the buffers of a value and returns them, at most `limit` bytes, for another process.
 pub(crate) fn take_value(files: &mut Filesystem, limit: u64) -> Vec<ValueFile> {
-    let buffers = take_buffers(files, limit).into_iter().enumerate();
+    // Code in a process of its own has no network, and so no secrets.
+    let buffers = take_buffers(files, limit, &Scrubber::default()).into_iter().enumerate();
     buffers.map(|(at, buffer)| ValueFile { name: format!("out-{at}"), bytes: buffer.contiguous().into() }).collect()
 }
 
-/// Reads and removes the buffers of a value, at most `limit` bytes.
-pub(super) fn take_buffers(files: &mut Filesystem, limit: u64) -> Vec<Buffer> {
+/// Reads and removes the buffers of a value, at most `limit` bytes. Returns them without secrets.
+pub(super) fn take_buffers(files: &mut Filesystem, limit: u64, scrubber: &Scrubber) -> Vec<Buffer> {
     let (mut buffers, mut left) = (Vec::new(), limit);
     while buffers.len() < MAX_BUFFERS {
         let path = format!("{DIRECTORY}/out-{}", buffers.len());
         let Ok(parts) = files.take_file(&path, left) else { break };
         let buffer = Buffer::from(parts);
         left -= buffer.len() as u64;
-        buffers.push(buffer);
+        buffers.push(scrubbed(buffer, scrubber));
     }
     buffers
+}
+
+/// Returns a buffer without secrets.
+fn scrubbed(buffer: Buffer, scrubber: &Scrubber) -> Buffer {
+    if scrubber.is_empty() {
+        return buffer;
+    }
+    match scrubber.scrub(&buffer.contiguous()) {
+        Cow::Owned(bytes) => bytes.into(),
+        Cow::Borrowed(_) => buffer,
+    }
 }
 
 /// Writes a buffer of a value that has come from another process, or goes to it.
@@ -274,6 +293,28 @@ impl GuestReply {
             Err(error) => reply.error = Some(error),
         }
         reply
+    }
+}
+
+/// A reply to one of the calls that the guest waits for.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum AwaitedReply {
+    /// The number of the call, and its value, which has no buffers.
+    Pair(u64, Box<RawValue>),
+    /// Any other reply, and each for guests of earlier builds.
+    Full(GuestReply),
+}
+
+impl AwaitedReply {
+    /// Does the same as [`GuestReply::new`]. `pairs` is true if the guest accepts pairs.
+    fn new(reply: FunctionReply, pairs: bool, state: &mut State, context: &mut HostCallContext<'_>) -> Self {
+        match reply {
+            FunctionReply { id, result: Ok(EncodedValue { json, buffers }) } if pairs && buffers.is_empty() => {
+                Self::Pair(id, json)
+            }
+            other => Self::Full(GuestReply::new(other, state, context)),
+        }
     }
 }
 
@@ -359,7 +400,7 @@ fn read_arguments(files: &mut Filesystem, names: &[String]) -> Result<Vec<Buffer
 
 /// The host call `await_functions`: starts calls, waits for at least one reply and shortly for `count` of them, and
 /// returns those that have arrived, up to a size, with the number of the first of the calls. Those after it have the
-/// next numbers.
+/// next numbers. With `pairs`, replies are pairs of number and value where that is all they have.
 struct AwaitFunctions(Arc<Calls>);
 
 impl HostCall for AwaitFunctions {
@@ -368,6 +409,8 @@ impl HostCall for AwaitFunctions {
         struct AwaitRequest {
             timeout: Option<f64>,
             count: usize,
+            #[serde(default)]
+            pairs: bool,
             calls: Vec<CallRequest>,
         }
         #[derive(Deserialize)]
@@ -378,9 +421,9 @@ impl HostCall for AwaitFunctions {
         #[derive(Serialize)]
         struct AwaitAnswer {
             first: u64,
-            replies: Vec<GuestReply>,
+            replies: Vec<AwaitedReply>,
         }
-        let AwaitRequest { timeout, count, calls } = parse(request)?;
+        let AwaitRequest { timeout, count, pairs, calls } = parse(request)?;
         let mut state = self.0.state.lock();
         let pending = match context.continued::<PendingCall>()? {
             Some(pending) => pending.continued(),
@@ -411,8 +454,8 @@ impl HostCall for AwaitFunctions {
             }
         }
         let arrived = state.take_batch();
-        let replies: Vec<GuestReply> =
-            arrived.into_iter().map(|reply| GuestReply::new(reply, &mut state, context)).collect();
+        let replies: Vec<AwaitedReply> =
+            arrived.into_iter().map(|reply| AwaitedReply::new(reply, pairs, &mut state, context)).collect();
         to_answer(&AwaitAnswer { first: pending.first, replies })
     }
 }

@@ -49,7 +49,7 @@ use belljar_core::{
 use belljar_emscripten::SnapshotDelta;
 use belljar_emscripten::console;
 use belljar_emscripten::fs::{Filesystem, Quota};
-use belljar_network::{Connections, Network, Policy};
+use belljar_network::{Connections, Network, Policy, Scrubber};
 use parking_lot::Mutex;
 use serde_json::Value;
 
@@ -120,6 +120,11 @@ struct SessionRuntime {
 }
 
 impl Shared {
+    /// Returns the scrubber of the secrets of the network that all code can use.
+    fn scrubber(&self) -> Scrubber {
+        self.network.as_ref().map(|network| network.scrubber().clone()).unwrap_or_default()
+    }
+
     /// Connects a new interpreter to the network, if code can use it: to what `narrowed` allows, too, if that is given.
     ///
     /// # Errors
@@ -301,8 +306,12 @@ impl Backend for WasmBackend {
     }
 
     fn program(&self, request: OneShotRequest) -> Option<Box<dyn Kernel>> {
+        self.supports_programs().then(|| Box::new(ProgramKernel::new(self.clone(), request)) as Box<dyn Kernel>)
+    }
+
+    fn supports_programs(&self) -> bool {
         // The state of another process is not saved.
-        self.shared.processes.is_none().then(|| Box::new(ProgramKernel::new(self.clone(), request)) as Box<dyn Kernel>)
+        self.shared.processes.is_none()
     }
 
     fn write_base(&self, base: &str, directory: &Path) -> Result<(), KernelError> {

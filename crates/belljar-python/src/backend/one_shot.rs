@@ -218,7 +218,8 @@ impl OneShotRun {
         report.outcome = execution.outcome;
         report.statistics = execution.statistics;
         if self.request.exchange.is_some() && matches!(report.outcome, Outcome::Success(Some(_))) {
-            report.buffers = exchange::take_buffers(interpreter.value_files(), self.backend.limits.value);
+            let scrubber = self.backend.scrubber();
+            report.buffers = exchange::take_buffers(interpreter.value_files(), self.backend.limits.value, &scrubber);
         }
         if !interpreter.is_dead() {
             let finished = interpreter.finish();
@@ -281,6 +282,7 @@ impl Attempt {
             observer,
             waker.as_ref(),
             None,
+            &run.backend.scrubber(),
         )?;
         let (packages, images) = (image.packages().clone(), ImageCollector::default());
         let attempt = Self::connect(run, interpreter, packages, images, calls, Effects::Observed)?;
@@ -293,7 +295,8 @@ impl Attempt {
     fn isolated(run: &OneShotRun, processes: &dyn InterpreterProcesses) -> Result<Self, KernelError> {
         let OneShotRun { image, request, observer, cancellation, waker, owner, .. } = run;
         let (images, exchange) = (ImageCollector::default(), request.exchange.as_ref());
-        let calls = exchange::calls_of(exchange, request.tools, observer, waker.as_ref(), None);
+        let scrubber = run.backend.scrubber();
+        let calls = exchange::calls_of(exchange, request.tools, observer, waker.as_ref(), None, &scrubber);
         let host = IsolatedHost::new(observer.clone(), images.clone(), calls.clone(), &run.left);
         let variables = exchange.map(exchange::variables_of).unwrap_or_default();
         let interpreter = IsolatedInterpreter::start(processes, image, run.left, owner.as_ref(), host, variables)?;
@@ -323,7 +326,7 @@ impl Attempt {
         interpreter.register_host_call("display", Arc::new(DisplayImage(images.clone())));
         let PythonRuntime { python, installer, .. } = runtime;
         let installer = RuntimeInstaller::with_packages(python, packages, installer.clone(), observer.clone());
-        let installer = Arc::new(installer);
+        let installer = Arc::new(installer.with_observer(observer.clone()));
         interpreter.register_host_call("install", installer.clone());
         let interpreter = RunInterpreter::Local(Box::new(interpreter));
         begin_running(&interpreter, cancellation, waker.as_ref())?;

@@ -13,8 +13,8 @@ use belljar_core::mime::DisplayEvent;
 use belljar_core::progress::{ProgressStep, StepProgress};
 use belljar_core::{
     CallCancellation, CellResult, CellStatus, CellStep, ConnectionRecord, EncodedValue, ExitReason, FunctionCall,
-    Outcome, OutputCollector, Progress, ReplySender, RestoredRun, RunStep, SavedOutput, SessionFolder, Stream,
-    WaitingRun, Waker,
+    OutputCollector, Progress, ReplySender, RestoredRun, RunStep, SavedOutput, SessionFolder, Stream, WaitingRun,
+    Waker,
 };
 
 use super::{WasmBackend, waiting_run};
@@ -73,20 +73,7 @@ impl ProgramKernel {
 
     fn complete(&self, CompletedRun { report, interpreter }: CompletedRun) -> CellStatus {
         drop(interpreter);
-        let status = match &report.outcome {
-            Outcome::Success(_) => CellStatus::Ok,
-            Outcome::Error(error) => CellStatus::Error(CellError {
-                name: error.kind.clone(),
-                message: error.message.clone(),
-                traceback: vec![error.traceback.clone()],
-            }),
-            Outcome::InstallError(reason) => CellStatus::Error(CellError {
-                name: "InstallError".into(),
-                message: reason.clone(),
-                traceback: Vec::new(),
-            }),
-            Outcome::Exited(reason) => CellStatus::KernelDied(reason.clone()),
-        };
+        let status = CellStatus::from(&report.outcome);
         if let Some((_, observer)) = &self.client {
             observer.on_report(report);
         }

@@ -45,10 +45,13 @@ impl WasmKernel {
         let held = Arc::new(HeldCell::new(recorder, limits, own));
         held.set_packages(members, tried.clone());
         let installer = self.installer(&observer);
+        let scrubber = self.backend.shared.scrubber();
         let calls = calls.map(|saved| {
-            RunCalls::restore(&mut self.interpreter, saved, observer.clone(), waker.clone(), Some(held.clone()))
+            let (observer, waker, scrubber) = (observer.clone(), waker.clone(), scrubber.clone());
+            RunCalls::restore(&mut self.interpreter, saved, observer, waker, Some(held.clone()), scrubber)
         });
-        let input = InputHandler { observer: observer.clone(), held: Some(held.clone()), calls: calls.clone() };
+        let input =
+            InputHandler { observer: observer.clone(), held: Some(held.clone()), calls: calls.clone(), scrubber };
         self.connect(&outputs, &installer, input, Some(&waker));
         let replies = match &calls {
             Some(calls) => calls.replies(),

@@ -70,7 +70,9 @@ impl WasmKernel {
         let limits = self.backend.session_limits();
         let recorder = self.recorder.take().filter(|_| is_resumable);
         let held = recorder.map(|recorder| Arc::new(HeldCell::new(recorder, limits, cell.timeout)));
-        let calls = exchange::begin(&mut self.interpreter, exchange, cell.tools, &observer, waker, held.clone());
+        let scrubber = self.backend.shared.scrubber();
+        let calls =
+            exchange::begin(&mut self.interpreter, exchange, cell.tools, &observer, waker, held.clone(), &scrubber);
         let calls = match calls {
             Ok(calls) => calls,
             Err(error) => {
@@ -79,7 +81,7 @@ impl WasmKernel {
                 return Err(CellResult { execution_count: self.execution_count, status, outputs: outputs.take() });
             }
         };
-        let input = InputHandler { observer: observer.clone(), held: held.clone(), calls: calls.clone() };
+        let input = InputHandler { observer: observer.clone(), held: held.clone(), calls: calls.clone(), scrubber };
         self.connect(&outputs, &installer, input, waker);
         let limits = limits.with_timeout(cell.timeout);
         self.interpreter.set_wall_time(limits.wall_time);
@@ -112,7 +114,8 @@ impl WasmKernel {
     pub(super) fn installer(&self, observer: &Arc<dyn CellObserver>) -> Arc<RuntimeInstaller> {
         let PythonRuntime { python, installer, .. } = &self.session_runtime.runtime;
         let progress: Arc<dyn Progress> = observer.clone();
-        Arc::new(RuntimeInstaller::with_packages(python, self.packages.clone(), installer.clone(), progress))
+        let installer = RuntimeInstaller::with_packages(python, self.packages.clone(), installer.clone(), progress);
+        Arc::new(installer.with_observer(observer.clone()))
     }
 
     /// Connects the interpreter's streams and host calls to a cell.
@@ -123,8 +126,7 @@ impl WasmKernel {
         input: InputHandler,
         waker: Option<&Waker>,
     ) {
-        let network = self.backend.shared.network.as_ref();
-        let scrubber = network.map(|network| network.scrubber().clone()).unwrap_or_default();
+        let scrubber = self.backend.shared.scrubber();
         let sink = Box::new(CollectorSink(outputs.clone()));
         self.interpreter.redirect(Streams { output: sink, input: Box::new(std::io::empty()) });
         self.interpreter.register_host_call("install", installer.clone());
@@ -164,7 +166,8 @@ impl WasmKernel {
             exchange::end(&mut self.interpreter, &refusal);
         }
         if let Ok(ShellCell { value: Some(value), .. }) = &result {
-            let buffers = exchange::take_buffers(self.interpreter.files(), self.backend.shared.limits.value);
+            let shared = &self.backend.shared;
+            let buffers = exchange::take_buffers(self.interpreter.files(), shared.limits.value, &shared.scrubber());
             match RawValue::from_string(value.clone()) {
                 Ok(json) => observer.on_value(EncodedValue { json, buffers }),
                 Err(error) => tracing::debug!(%error, "a cell's value is not JSON"),

@@ -79,6 +79,8 @@ pub(super) struct InputHandler {
     pub(super) held: Option<Arc<HeldCell>>,
     /// The calls of functions of the host that the cell can make.
     pub(super) calls: Option<RunCalls>,
+    /// Removes secrets from prompts.
+    pub(super) scrubber: Scrubber,
 }
 
 impl InputHandler {
@@ -125,7 +127,7 @@ impl HostCall for InputHandler {
         }
         let request: InputRequest =
             serde_json::from_str(request.get()).map_err(|_| CallError::Refused("`input` takes a prompt".into()))?;
-        let prompt: String = request.prompt.chars().take(MAX_PROMPT).collect();
+        let prompt: String = self.scrubber.scrub_text(&request.prompt).chars().take(MAX_PROMPT).collect();
         let refused = |error: InputError| CallError::Refused(error.to_string());
         let reply = self.observer.request_input(&prompt, request.secret).map_err(refused)?;
         match self.wait(&reply, context)? {

@@ -1,6 +1,5 @@
 //! A session's kernel: IPython's shell in an interpreter of its own.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,6 +106,7 @@ impl WasmKernel {
         let python = &session_runtime.runtime.python;
         let interpreter = python.interpreter_with(&session_runtime.image, backend.session_limits(), null_streams());
         let mut interpreter = interpreter.map_err(|error| KernelError::Start(error.into()))?;
+        interpreter.scrub(&backend.shared.scrubber());
         let packages = session_runtime.packages.clone();
         for layer in packages.layers_not_in(session_runtime.image.packages()) {
             interpreter.files().add_layer(layer.clone());
@@ -194,6 +194,7 @@ impl WasmKernel {
         let interpreter = runtime.python.restore_interpreter(image, delta, &packages, limits, null_streams());
         let mut interpreter = interpreter.map_err(|error| KernelError::IncompatibleSnapshot(error.into()))?;
         interpreter.set_renewal(renewal);
+        interpreter.scrub(&backend.shared.scrubber());
         Ok(Self {
             backend,
             session_runtime,
@@ -320,6 +321,7 @@ impl Kernel for WasmKernel {
             python.interpreter_with(&self.session_runtime.image, self.backend.session_limits(), null_streams());
         let mut interpreter = interpreter.map_err(|error| KernelError::Failed(error.into()))?;
         interpreter.replace_filesystem(files).map_err(|error| KernelError::Failed(error.into()))?;
+        interpreter.scrub(&self.backend.shared.scrubber());
         self.interpreter = interpreter;
         (self.running, self.unattached, self.replay, self.connections) = (None, None, None, None);
         self.execution_count = 0;
@@ -383,11 +385,9 @@ impl Kernel for WasmKernel {
         if length > MAX_READ {
             return Err(FileError::TooLong { path: path.into(), size });
         }
-        let bytes = self.interpreter.files().read_part(&guest_path, range.offset, length);
-        let bytes = bytes.map(|bytes| match self.interpreter.scrubber().scrub(&bytes) {
-            Cow::Owned(scrubbed) => scrubbed,
-            Cow::Borrowed(_) => bytes,
-        });
+        let scrubber = self.interpreter.scrubber().clone();
+        let files = self.interpreter.files();
+        let bytes = scrubber.read_part(range.offset, length, |from, count| files.read_part(&guest_path, from, count));
         bytes.map_err(|error| FileError::Other { path: path.into(), reason: error.errno.to_string() })
     }
 

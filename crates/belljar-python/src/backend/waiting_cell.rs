@@ -82,10 +82,12 @@ impl WasmKernel {
         let limits = self.backend.session_limits();
         let own_timeout = clock.own_timeout();
         let held = self.recorder.take().map(|recorder| Arc::new(HeldCell::new(recorder, limits, own_timeout)));
+        let scrubber = self.backend.shared.scrubber();
         let calls = calls.map(|saved| {
-            RunCalls::restore(&mut self.interpreter, saved, observer.clone(), waker.clone(), held.clone())
+            let (observer, waker, scrubber) = (observer.clone(), waker.clone(), scrubber.clone());
+            RunCalls::restore(&mut self.interpreter, saved, observer, waker, held.clone(), scrubber)
         });
-        let input = InputHandler { observer: observer.clone(), held: held.clone(), calls: calls.clone() };
+        let input = InputHandler { observer: observer.clone(), held: held.clone(), calls: calls.clone(), scrubber };
         self.connect(&outputs, &installer, input, Some(&waker));
         let replies = match &calls {
             Some(calls) => calls.replies(),

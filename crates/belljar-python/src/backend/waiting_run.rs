@@ -151,8 +151,9 @@ pub(super) fn restore(
     let asleep = since_1970::now().saturating_sub(std::time::Duration::from_micros(metadata.taken));
     interpreter.host_mut().clock.advance(asleep);
     interpreter.spent = std::time::Duration::from_micros(metadata.spent);
-    let calls =
-        metadata.calls.map(|saved| RunCalls::restore(&mut interpreter, saved, observer.clone(), waker.clone(), None));
+    let calls = metadata.calls.map(|saved| {
+        RunCalls::restore(&mut interpreter, saved, observer.clone(), waker.clone(), None, backend.scrubber())
+    });
     let replies = match &calls {
         Some(calls) => calls.replies(),
         // The code makes no calls: nothing is sent.

@@ -7,6 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use belljar_core::Progress;
+use belljar_core::kernel::CellObserver;
 use belljar_emscripten::fs::Filesystem;
 use belljar_packages::{
     Dependencies, GeneralHint as _, InstallError, InstalledPackage, MissingPackage, PackageRequest, Requirement,
@@ -31,6 +32,8 @@ pub struct RuntimeInstaller {
     python: Python,
     source: Arc<dyn InstallerSource>,
     progress: Arc<dyn Progress>,
+    /// Receives what the code itself installs.
+    observer: Option<Arc<dyn CellObserver>>,
     /// The packages of the interpreter.
     set: Mutex<PackageSet>,
 }
@@ -93,7 +96,13 @@ impl RuntimeInstaller {
         source: Arc<dyn InstallerSource>,
         progress: Arc<dyn Progress>,
     ) -> Self {
-        Self { python: python.clone(), source, progress, set: Mutex::new(set) }
+        Self { python: python.clone(), source, progress, observer: None, set: Mutex::new(set) }
+    }
+
+    /// Reports what the code itself installs to `observer`.
+    #[must_use]
+    pub fn with_observer(self, observer: Arc<dyn CellObserver>) -> Self {
+        Self { observer: Some(observer), ..self }
     }
 
     /// Installs the packages that a cell needs, before it runs, and adds their files to `files`.
@@ -185,6 +194,14 @@ impl HostCall for RuntimeInstaller {
         };
         let report = apply(&before, &after, &requirements, context.files());
         *self.set.lock() = after;
+        if let Some(observer) = self.observer.as_ref().filter(|_| !report.installed.is_empty()) {
+            let installed = report.installed.iter().map(|Package { name, version }| format!("{name} {version}"));
+            observer.on_installed(&installed.collect::<Vec<_>>().join(", "));
+        }
+        if !(report.installed.is_empty() && report.removed.is_empty()) {
+            // A replay gets the reply and not the files.
+            context.set_incomplete("it installed a package while it ran");
+        }
         to_raw_value(&report).map_err(|error| CallError::Refused(error.to_string()))
     }
 }

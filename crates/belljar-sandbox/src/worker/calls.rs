@@ -64,13 +64,16 @@ fn refusals() -> Result<BpfProgram, BackendError> {
     };
     let executable = libc::PROT_EXEC as u64;
     let shared_anonymous = (libc::MAP_SHARED | libc::MAP_ANONYMOUS) as u64;
+    let growing = libc::MAP_GROWSDOWN as u64;
     let rules = BTreeMap::from([
         (
             libc::SYS_mmap,
             vec![
                 one(2, Dword, MaskedEq(executable), executable)?,
-                // No limit counts its pages.
+                // No limit counts their pages: shared memory belongs to no process, and what grows like a stack is not
+                // data to the kernel.
                 one(3, Dword, MaskedEq(shared_anonymous), shared_anonymous)?,
+                one(3, Dword, MaskedEq(growing), growing)?,
             ],
         ),
         (libc::SYS_mprotect, vec![one(2, Dword, MaskedEq(executable), executable)?]),

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ use serde::Serialize;
 use super::{ForkRequest, TemplateReply, TemplateReport};
 use crate::channel::Channel;
 use crate::error::Error;
+use crate::memory_limit;
+use crate::process_tree::process_id;
 use crate::syscalls;
 
 /// The longest wait for a fork; a busy machine may need most of it.
@@ -24,9 +27,17 @@ const READY_TIMEOUT: Duration = Duration::from_secs(600);
 /// A template that workers are forked from. Dropping it ends the template and all of its workers.
 #[derive(Debug)]
 pub struct WorkerTemplate {
-    channel: Mutex<Channel>,
+    connection: Mutex<Connection>,
     process: Mutex<Child>,
     report: TemplateReport,
+}
+
+/// The connection to a template.
+#[derive(Debug)]
+struct Connection {
+    channel: Channel,
+    /// The number of requests to fork a worker so far.
+    requests: u64,
 }
 
 impl WorkerTemplate {
@@ -54,17 +65,14 @@ impl WorkerTemplate {
             .spawn()
             .map_err(Error::failed_to("start the template of workers"))?;
         // From here on, the process is ended on failure.
-        let mut template =
-            Self { channel: Mutex::new(channel), process: Mutex::new(process), report: TemplateReport::default() };
-        let reply = {
-            let channel = template.channel.lock();
-            channel.send(task, &[]).map_err(Error::failed_to("send a task to the template of workers"))?;
-            receive(&channel, READY_TIMEOUT)?
-        };
-        match reply {
+        let connection = Mutex::new(Connection { channel, requests: 0 });
+        let mut template = Self { connection, process: Mutex::new(process), report: TemplateReport::default() };
+        let channel = &template.connection.get_mut().channel;
+        channel.send(task, &[]).map_err(Error::failed_to("send a task to the template of workers"))?;
+        match receive(channel, READY_TIMEOUT)? {
             (TemplateReply::Ready(report), _) => {
+                set_timeout(channel, FORK_TIMEOUT)?;
                 template.report = report;
-                set_timeout(&template.channel.lock(), FORK_TIMEOUT)?;
                 Ok(template)
             }
             (TemplateReply::Failed(reason), _) => Err(Error::LauncherExited(reason)),
@@ -88,15 +96,26 @@ impl WorkerTemplate {
     ///
     /// When the template has ended, or the system refuses another process.
     pub fn fork(&self, descriptors: &[BorrowedFd<'_>]) -> Result<WorkerProcess, Error> {
-        let channel = self.channel.lock();
-        channel.send(&ForkRequest {}, descriptors).map_err(Error::failed_to("send a request to the template"))?;
-        match receive(&channel, FORK_TIMEOUT)? {
-            (TemplateReply::Forked(_), descriptors) => {
-                let pidfd = descriptors.into_iter().next().ok_or_else(unexpected)?;
-                Ok(WorkerProcess { pidfd })
+        let mut connection = self.connection.lock();
+        connection.requests += 1;
+        let Connection { channel, requests: number } = &*connection;
+        channel
+            .send(&ForkRequest { number: *number }, descriptors)
+            .map_err(Error::failed_to("send a request to the template"))?;
+        loop {
+            match receive(channel, FORK_TIMEOUT)? {
+                // The reply to a request that was given up. Its worker ends, since no other end of its descriptors is
+                // open.
+                (TemplateReply::Forked(late) | TemplateReply::NotForked(late, _), _) if late < *number => {}
+                (TemplateReply::Forked(replied), descriptors) if replied == *number => {
+                    let pidfd = descriptors.into_iter().next().ok_or_else(unexpected)?;
+                    return Ok(WorkerProcess { pidfd });
+                }
+                (TemplateReply::NotForked(replied, reason), _) if replied == *number => {
+                    return Err(Error::failed_to("fork a worker")(io::Error::other(reason)));
+                }
+                _ => return Err(unexpected()),
             }
-            (TemplateReply::NotForked(reason), _) => Err(Error::failed_to("fork a worker")(io::Error::other(reason))),
-            _ => Err(unexpected()),
         }
     }
 }
@@ -144,10 +163,57 @@ impl WorkerProcess {
     pub fn kill(&self) {
         let _ = syscalls::signal(self.pidfd.as_fd(), libc::SIGKILL);
     }
+
+    /// Returns the memory of the process, in bytes: its pages that belong to no file, resident or swapped out, and its
+    /// page tables. Pages that it shares with the template count. Returns `None` if the process has ended, or `/proc`
+    /// does not show it.
+    pub fn memory_bytes(&self) -> Option<u64> {
+        // If the process has ended and its number was given to another one, the result is that of the other one:
+        // killing by the pidfd then does nothing.
+        let pid = process_id(self.pidfd.as_fd())?;
+        memory_limit::process_bytes(Path::new(&format!("/proc/{pid}")))
+    }
 }
 
 impl Drop for WorkerProcess {
     fn drop(&mut self) {
         self.kill();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn late_reply_is_not_taken_for_the_next_one() {
+        let sleep = || Command::new("sleep").arg("600").spawn().unwrap();
+        let pidfd = |child: &Child| syscalls::pidfd_open(i32::try_from(child.id()).unwrap()).unwrap();
+        let (channel, template_end) = Channel::pair().unwrap();
+        set_timeout(&channel, Duration::from_millis(100)).unwrap();
+        let template = WorkerTemplate {
+            connection: Mutex::new(Connection { channel, requests: 0 }),
+            process: Mutex::new(sleep()),
+            report: TemplateReport::default(),
+        };
+        assert!(matches!(template.fork(&[]), Err(Error::Timeout(_))));
+        set_timeout(&template.connection.lock().channel, FORK_TIMEOUT).unwrap();
+        let (mut first, mut second) = (sleep(), sleep());
+        for (number, child) in [(1, &first), (2, &second)] {
+            let pidfd = pidfd(child);
+            template_end.send(&TemplateReply::Forked(number), &[pidfd.as_fd()]).unwrap();
+        }
+        let worker = template.fork(&[]).unwrap();
+        assert!(worker.memory_bytes().is_some_and(|bytes| bytes > 0));
+        drop(worker);
+        assert!(!second.wait().unwrap().success());
+        assert!(matches!(first.try_wait(), Ok(None)));
+        first.kill().unwrap();
+        first.wait().unwrap();
+        template_end.send(&TemplateReply::NotForked(3, "too many processes".to_owned()), &[]).unwrap();
+        assert!(template.fork(&[]).is_err_and(|error| error.to_string().contains("too many processes")));
+        // A reply to a request that was not made.
+        template_end.send(&TemplateReply::Forked(5), &[]).unwrap();
+        assert!(matches!(template.fork(&[]), Err(Error::LauncherExited(_))));
     }
 }

@@ -30,6 +30,9 @@
 //! On a machine without namespaces, or without Landlock, these steps are left out and [`TemplateReport`] names them:
 //! the system call filters alone still refuse everything that the other layers protect. A step that fails for another
 //! reason ends the worker.
+//!
+//! The resource limit of private memory has gaps ([`SealLimits`]). The host measures the memory of workers, too, and
+//! kills those that exceed it: [`WorkerProcess::memory_bytes`].
 
 mod calls;
 mod host;
@@ -45,17 +48,21 @@ use serde::{Deserialize, Serialize};
 
 /// A request of the host. The first message is the embedder's task.
 #[derive(Serialize, Deserialize)]
-struct ForkRequest {}
+struct ForkRequest {
+    /// The number of the request, which its reply repeats. A reply may arrive after the host has given the request up:
+    /// it must not be taken for the reply to the next one.
+    number: u64,
+}
 
 /// A reply of the template.
 #[derive(Serialize, Deserialize)]
 enum TemplateReply {
     /// The template can fork workers.
     Ready(TemplateReport),
-    /// The process ID of a worker. Its pidfd goes with the message.
-    Forked(i32),
-    /// A worker could not be forked, for this reason.
-    NotForked(String),
+    /// A worker was forked for the request with this number. Its pidfd goes with the message.
+    Forked(u64),
+    /// A worker could not be forked for the request with this number, for this reason.
+    NotForked(u64, String),
     /// The template could not be made ready, for this reason, and ends.
     Failed(String),
 }

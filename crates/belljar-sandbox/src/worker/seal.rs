@@ -7,11 +7,18 @@ use super::calls;
 
 /// The most address space of a worker, in bytes. Virtual machines reserve gigabytes for each memory.
 const MAX_ADDRESS_BYTES: u64 = 128 << 30;
+/// The most bytes of the stack of the first thread, which the kernel does not count as private memory. Other threads
+/// have stacks that it does count.
+const MAX_STACK_BYTES: u64 = 8 << 20;
 
 /// The resource limits of a worker.
 #[derive(Debug, Clone, Copy)]
 pub struct SealLimits {
     /// The most bytes of private memory: heaps, stacks and the memories of virtual machines.
+    ///
+    /// The kernel checks it when memory is mapped or made writable, and leaves gaps: a process whose address space is
+    /// full can make reserved memory writable, and `mremap` enlarges the stack of the first thread. The host therefore
+    /// also measures [`WorkerProcess::memory_bytes`](super::WorkerProcess::memory_bytes).
     pub memory_bytes: u64,
 }
 
@@ -25,6 +32,7 @@ pub fn seal(limits: SealLimits) -> Result<(), StepFailure> {
     let all = [
         (libc::RLIMIT_AS, MAX_ADDRESS_BYTES),
         (libc::RLIMIT_DATA, limits.memory_bytes),
+        (libc::RLIMIT_STACK, MAX_STACK_BYTES),
         // No descriptor, process, file or lock can be created.
         (libc::RLIMIT_NOFILE, 0),
         (libc::RLIMIT_NPROC, 0),

@@ -100,7 +100,7 @@ impl Template {
             syscalls::exit(0);
         }
         syscalls::set_auto_reap_children(true);
-        while let Ok(Some((ForkRequest {}, descriptors))) = channel.receive(true) {
+        while let Ok(Some((ForkRequest { number }, descriptors))) = channel.receive(true) {
             let forked = match syscalls::fork() {
                 Ok(Fork::Child) => {
                     return match enter(&proc, ruleset.as_ref()) {
@@ -109,12 +109,12 @@ impl Template {
                         Err(_) => syscalls::exit(SETUP_FAILED),
                     };
                 }
-                Ok(Fork::Parent(pid)) => syscalls::pidfd_open(pid).map(|pidfd| (pid, pidfd)),
+                Ok(Fork::Parent(pid)) => syscalls::pidfd_open(pid),
                 Err(error) => Err(error),
             };
             let sent = match &forked {
-                Ok((pid, pidfd)) => channel.send(&TemplateReply::Forked(*pid), &[pidfd.as_fd()]),
-                Err(error) => channel.send(&TemplateReply::NotForked(error.to_string()), &[]),
+                Ok(pidfd) => channel.send(&TemplateReply::Forked(number), &[pidfd.as_fd()]),
+                Err(error) => channel.send(&TemplateReply::NotForked(number, error.to_string()), &[]),
             };
             if sent.is_err() {
                 break;

@@ -36,9 +36,11 @@ enum Argument {
     Parent,
     /// A page of the worker that can be written to.
     Page,
+    /// The number that the test sends with the name of the call.
+    Given,
 }
 
-use Argument::{Buffer, Number as N, Page, Parent, Text};
+use Argument::{Buffer, Given, Number as N, Page, Parent, Text};
 
 /// A name, the number of a system call, and its arguments.
 type Attack = (&'static str, c_long, &'static [Argument]);
@@ -49,6 +51,9 @@ const SHARED: i64 = (libc::MAP_SHARED | libc::MAP_ANONYMOUS) as i64;
 const WRITABLE: i64 = (libc::PROT_READ | libc::PROT_WRITE) as i64;
 const EXECUTABLE: i64 = (libc::PROT_READ | libc::PROT_EXEC) as i64;
 const ALL_ACCESS: i64 = WRITABLE | EXECUTABLE;
+
+/// The bytes of a reserve that are made writable: more than [`MEMORY_BYTES`].
+const UNCOUNTED: i64 = 300 << 20;
 
 /// Calls that must fail with `EPERM`.
 #[rustfmt::skip]
@@ -111,6 +116,7 @@ const ATTACKS: &[Attack] = &[
     ("makes_memory_executable", libc::SYS_mprotect, &[Page, N(4096), N(EXECUTABLE)]),
     ("makes_memory_executable_by_key", libc::SYS_pkey_mprotect, &[Page, N(4096), N(EXECUTABLE), N(-1)]),
     ("maps_uncounted_memory", libc::SYS_mmap, &[N(0), N(4096), N(WRITABLE), N(SHARED), N(-1), N(0)]),
+    ("maps_memory_that_grows_like_a_stack", libc::SYS_mmap, &[N(0), N(1 << 30), N(WRITABLE), N(PRIVATE | libc::MAP_GROWSDOWN as i64), N(-1), N(0)]),
     ("creates_memory_files", libc::SYS_memfd_create, &[Text(c"x"), N(0)]),
     ("creates_secret_memory", libc::SYS_memfd_secret, &[N(0)]),
     ("creates_shared_memory", libc::SYS_shmget, &[N(0), N(4096), N(0o1600)]),
@@ -149,6 +155,9 @@ const PERMITTED: &[Attack] = &[
     ("maps_memory", libc::SYS_mmap, &[N(0), N(4096), N(WRITABLE), N(PRIVATE), N(-1), N(0)]),
     ("maps_more_than_its_limit", libc::SYS_mmap, &[N(0), N(1 << 30), N(WRITABLE), N(PRIVATE), N(-1), N(0)]),
     ("reserves_memory", libc::SYS_mmap, &[N(0), N(8 << 30), N(0), N(PRIVATE | libc::MAP_NORESERVE as i64), N(-1), N(0)]),
+    ("reserves_given_bytes", libc::SYS_mmap, &[N(0), Given, N(0), N(PRIVATE | libc::MAP_NORESERVE as i64), N(-1), N(0)]),
+    ("makes_a_reserve_writable", libc::SYS_mprotect, &[Given, N(UNCOUNTED), N(WRITABLE)]),
+    ("writes_to_a_reserve", libc::SYS_madvise, &[Given, N(UNCOUNTED), N(libc::MADV_POPULATE_WRITE as i64)]),
     ("protects_memory", libc::SYS_mprotect, &[Page, N(4096), N(WRITABLE)]),
     ("reads_random_numbers", libc::SYS_getrandom, &[Buffer, N(16), N(0)]),
     ("yields", libc::SYS_sched_yield, &[]),
@@ -158,7 +167,7 @@ const PERMITTED: &[Attack] = &[
 struct Attacked {
     channel: Mutex<UnixStream>,
     report: TemplateReport,
-    _worker: WorkerProcess,
+    worker: WorkerProcess,
     _template: WorkerTemplate,
 }
 
@@ -183,12 +192,13 @@ pub(crate) fn run_if_child() {
     std::process::exit(0);
 }
 
-/// Makes the calls whose positions in [`ATTACKS`] or [`PERMITTED`] arrive. Sends each result, or the negative error
-/// number.
+/// Makes the calls whose positions in [`ATTACKS`] or [`PERMITTED`] arrive, each with a number. Sends each result, or the
+/// negative error number.
 fn make_calls(mut channel: UnixStream, parent: i64) -> std::io::Result<()> {
-    let mut position = [0; 4];
+    let (mut position, mut given) = ([0; 4], [0; 8]);
     loop {
         channel.read_exact(&mut position)?;
+        channel.read_exact(&mut given)?;
         let position = u32::from_le_bytes(position) as usize;
         let Some((_, number, arguments)) = ATTACKS.iter().chain(PERMITTED).nth(position) else { return Ok(()) };
         let value = |at: usize| match arguments.get(at).copied().unwrap_or(N(0)) {
@@ -197,9 +207,10 @@ fn make_calls(mut channel: UnixStream, parent: i64) -> std::io::Result<()> {
             Buffer => SCRATCH.as_ptr().expose_provenance() as i64,
             Page => (SCRATCH.as_ptr().expose_provenance() as i64 + 4095) & !4095,
             Parent => parent,
+            Given => i64::from_le_bytes(given),
         };
-        // SAFETY: a call that is refused accesses no memory. The permitted ones get addresses of `SCRATCH` alone, whose
-        // values no other code reads.
+        // SAFETY: a call that is refused accesses no memory. The permitted ones get addresses of `SCRATCH`, whose values
+        // no other code reads, and of memory that one of them has mapped.
         let result = unsafe { libc::syscall(*number, value(0), value(1), value(2), value(3), value(4), value(5)) };
         let error = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
         let result = if result < 0 { -i64::from(error) } else { result };
@@ -226,18 +237,25 @@ impl Attacked {
         drop(its_channel);
         channel.set_read_timeout(Some(Duration::from_secs(20)))?;
         let report = template.report().clone();
-        Ok(Self { channel: Mutex::new(channel), report, _worker: worker, _template: template })
+        Ok(Self { channel: Mutex::new(channel), report, worker, _template: template })
+    }
+
+    /// Has the worker make a call with a number, and returns its result.
+    fn call(&self, name: &str, given: i64) -> Result<i64, Failed> {
+        let position =
+            ATTACKS.iter().chain(PERMITTED).position(|(called, ..)| *called == name).ok_or("no such call")?;
+        let mut channel = self.channel.lock();
+        channel.write_all(&(position as u32).to_le_bytes())?;
+        channel.write_all(&given.to_le_bytes())?;
+        let mut result = [0; 8];
+        channel.read_exact(&mut result)?;
+        Ok(i64::from_le_bytes(result))
     }
 }
 
-/// Has the worker make a call, and returns its result.
+/// Has the worker of all tests make a call, and returns its result.
 fn call(name: &str) -> Result<i64, Failed> {
-    let position = ATTACKS.iter().chain(PERMITTED).position(|(called, ..)| *called == name).ok_or("no such call")?;
-    let mut channel = attacked()?.channel.lock();
-    channel.write_all(&(position as u32).to_le_bytes())?;
-    let mut result = [0; 8];
-    channel.read_exact(&mut result)?;
-    Ok(i64::from_le_bytes(result))
+    attacked()?.call(name, 0)
 }
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -249,9 +267,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         };
         belljar_testing::trial_result(format!("worker::{name}"), &needs, test)
     });
-    let scenarios: [Scenario; 3] = [
+    let scenarios: [Scenario; 4] = [
         ("makes_the_calls_that_it_needs", makes_the_calls_that_it_needs),
         ("gets_no_more_memory_than_its_limit", gets_no_more_memory_than_its_limit),
+        ("hides_no_memory_from_its_host", hides_no_memory_from_its_host),
         ("has_all_layers", has_all_layers),
     ];
     let scenarios =
@@ -274,6 +293,28 @@ fn makes_the_calls_that_it_needs() -> Result<(), Failed> {
 fn gets_no_more_memory_than_its_limit() -> Result<(), Failed> {
     assert_eq!(call("maps_more_than_its_limit")?, -i64::from(libc::ENOMEM));
     assert!(call("reserves_memory")? > 0);
+    Ok(())
+}
+
+fn hides_no_memory_from_its_host() -> Result<(), Failed> {
+    // Its address space will be full, so it is not the worker of the other tests.
+    let attacked = Attacked::start().map_err(|error| error.to_string())?;
+    let reserve = attacked.call("reserves_given_bytes", 64 << 30)?;
+    assert!(reserve > 0);
+    let before = attacked.worker.memory_bytes().ok_or("the memory cannot be read")?;
+    assert!(before < MEMORY_BYTES, "{before}");
+    // While there is room in the address space, the kernel counts memory that becomes writable. If there is none, it
+    // takes the reserve for memory that was counted before.
+    assert_eq!(attacked.call("makes_a_reserve_writable", reserve)?, -i64::from(libc::ENOMEM));
+    for bytes in (12..36).rev().map(|bits| 1 << bits) {
+        while attacked.call("reserves_given_bytes", bytes)? > 0 {}
+    }
+    if attacked.call("makes_a_reserve_writable", reserve)? == -i64::from(libc::ENOMEM) {
+        return Ok(());
+    }
+    assert_eq!(attacked.call("writes_to_a_reserve", reserve)?, 0);
+    let after = attacked.worker.memory_bytes().ok_or("the memory cannot be read")?;
+    assert!(after >= UNCOUNTED as u64, "{after}");
     Ok(())
 }
 

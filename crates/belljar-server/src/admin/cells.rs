@@ -109,13 +109,10 @@ pub(super) async fn run(
     if code.is_empty() || code.len() > MAX_CODE {
         return Err(AdminError::malformed(format!("code: {} bytes are not 1 to {MAX_CODE}", code.len())));
     }
-    let (tools, id) = admin.open(&handle)?;
+    let (tools, id) = admin.open(&handle).await?;
     let timeout = timeout_seconds.map(|seconds| Duration::from_secs(seconds.get()));
-    tools.run_for_operator(&id, CellRequest { code, timeout, ..CellRequest::default() })?;
-    let history = admin.sessions().history().and_then(|history| history.find(&id));
-    let cells = history.map(|history| history.cells()).unwrap_or_default();
-    let submitted = cells.iter().rev().find(|cell| cell.by_operator).ok_or_else(AdminError::unknown_cell)?;
-    Ok((StatusCode::ACCEPTED, Json(Submitted { cell: submitted.number })))
+    let cell = tools.run_for_operator(&id, CellRequest { code, timeout, ..CellRequest::default() })?;
+    Ok((StatusCode::ACCEPTED, Json(Submitted { cell })))
 }
 
 /// An answer to a question: one of the two fields.

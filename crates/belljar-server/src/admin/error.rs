@@ -44,6 +44,14 @@ impl AdminError {
         Self::new(StatusCode::CONFLICT, "the session has ended")
     }
 
+    pub(super) fn runs_once() -> Self {
+        Self::new(StatusCode::CONFLICT, "the code runs once, without a session: it can be interrupted only")
+    }
+
+    pub(super) fn elsewhere() -> Self {
+        Self::new(StatusCode::CONFLICT, "the session is in use in another replica")
+    }
+
     pub(super) fn busy() -> Self {
         Self::new(StatusCode::CONFLICT, "the session runs a cell")
     }

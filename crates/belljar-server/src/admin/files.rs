@@ -32,7 +32,7 @@ pub(super) struct Files {
 
 /// Answers `GET /sessions/{handle}/files`.
 pub(super) async fn list(State(admin): State<Admin>, Path(handle): Path<String>) -> Result<Json<Files>, AdminError> {
-    let (tools, id) = admin.open_idle(&handle)?;
+    let (tools, id) = admin.open_idle(&handle).await?;
     let files = tools.sessions.list(&id).await?.into_iter();
     let file =
         |file: belljar_core::files::FileInfo| FileView { mime: mime_of(&file.path), path: file.path, size: file.size };
@@ -52,7 +52,7 @@ pub(super) async fn read(
 ) -> Result<Response, AdminError> {
     let Query(PathQuery { path }) = query?;
     check_path(&path).map_err(SessionError::File)?;
-    let (tools, session) = admin.open_idle(&handle)?;
+    let (tools, session) = admin.open_idle(&handle).await?;
     let sessions = tools.sessions;
     let listed = sessions.list(&session).await?;
     let missing = || SessionError::File(FileError::Missing(path.clone()));

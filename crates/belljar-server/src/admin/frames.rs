@@ -27,8 +27,9 @@ use super::error::AdminError;
 
 /// The time for which an address works.
 const TICKET_TTL: Duration = Duration::from_secs(60);
-/// The maximum number of addresses that work at a time.
+/// The maximum number of addresses that work at a time, and of bytes of the HTML behind them.
 const MAX_TICKETS: usize = 1000;
+const MAX_BYTES: usize = 32 << 20;
 /// The policy of a frame.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; \
     base-uri 'none'; frame-ancestors 'self'; sandbox";
@@ -80,18 +81,25 @@ pub(super) async fn create(
         let _ = write!(ticket, "{byte:02x}");
     }
     admin.frames.insert(ticket.clone(), html.to_owned());
-    Ok(Json(Frame { path: format!("/console/frame/{ticket}") }))
+    let path = format!("/console/frame/{ticket}");
+    let frames = admin.frames.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(TICKET_TTL).await;
+        frames.take(&ticket);
+    });
+    Ok(Json(Frame { path }))
 }
 
 impl Frames {
     fn insert(&self, ticket: String, html: String) {
         let mut frames = self.0.lock();
         frames.retain(|_, (created, _)| created.elapsed() < TICKET_TTL);
-        if frames.len() >= MAX_TICKETS
+        let mut bytes: usize = html.len() + frames.values().map(|(_, html)| html.len()).sum::<usize>();
+        while (frames.len() >= MAX_TICKETS || bytes > MAX_BYTES)
             && let Some(oldest) =
                 frames.iter().min_by_key(|(_, (created, _))| *created).map(|(ticket, _)| ticket.clone())
         {
-            frames.remove(&oldest);
+            bytes -= frames.remove(&oldest).map_or(0, |(_, html)| html.len());
         }
         frames.insert(ticket, (Instant::now(), html));
     }
@@ -150,5 +158,15 @@ mod tests {
         let last = (MAX_TICKETS + 4).to_string();
         assert_eq!(frames.take(&last).as_deref(), Some("x"));
         assert_eq!(frames.take(&last), None);
+    }
+
+    #[test]
+    fn bytes_behind_addresses_are_bounded() {
+        let frames = Frames::default();
+        let megabyte = "x".repeat(1 << 20);
+        (0..40).for_each(|number| frames.insert(number.to_string(), megabyte.clone()));
+        let bytes: usize = frames.0.lock().values().map(|(_, html)| html.len()).sum();
+        assert_eq!(bytes, MAX_BYTES);
+        assert!(frames.take("7").is_none() && frames.take("8").is_some() && frames.take("39").is_some());
     }
 }

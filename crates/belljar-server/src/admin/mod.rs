@@ -36,21 +36,23 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::rejection::RawPathParamsRejection;
+use axum::extract::{RawPathParams, Request, State};
 use axum::http::HeaderValue;
 use axum::http::header::CACHE_CONTROL;
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::get;
-use belljar_audit::{Details, Event};
+use belljar_audit::{Details, Event, digest, owner_name};
 use belljar_core::Activity;
-use belljar_sessions::{SessionActivity, SessionHandle, SessionId, SessionOverview, Sessions};
+use belljar_sessions::{Place, SessionActivity, SessionHandle, SessionId, SessionOverview, Sessions};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::console;
+use crate::guard::Principal;
 use crate::handler::Server;
-use crate::session_tools::SessionTools;
+use crate::session_tools::{OPERATOR_PROTOCOL, SessionTools};
 use error::AdminError;
 use frames::Frames;
 
@@ -80,7 +82,8 @@ pub(crate) fn routes(server: &Server, ending: CancellationToken) -> Option<Route
     for operation in operations::all() {
         let mut handler = (operation.handler)();
         if operation.is_recorded() {
-            let recorder = OperationRecorder { activity: server.runner.activity().clone(), id: operation.id };
+            let activity = server.runner.activity().clone();
+            let recorder = OperationRecorder { activity, sessions: admin.sessions().clone(), id: operation.id };
             handler = handler.layer(middleware::from_fn_with_state(recorder, record_operation));
         }
         api = api.route(&format!("{API_PATH}{}", operation.path), handler);
@@ -100,14 +103,36 @@ async fn forbid_storing(request: Request, next: Next) -> Response {
 #[derive(Clone)]
 struct OperationRecorder {
     activity: Activity,
+    sessions: Sessions,
     id: &'static str,
 }
 
-async fn record_operation(State(recorder): State<OperationRecorder>, request: Request, next: Next) -> Response {
+impl OperationRecorder {
+    /// Returns the digest of the session that the path of a request names, if it exists.
+    fn session(&self, parameters: &RawPathParams) -> Option<Arc<str>> {
+        let (_, handle) = parameters.iter().find(|(name, _)| *name == "handle")?;
+        let found = self.sessions.overview_of(&SessionHandle::parse(handle)?)?;
+        Some(digest(found.id.as_str()).into())
+    }
+}
+
+async fn record_operation(
+    State(recorder): State<OperationRecorder>,
+    parameters: Result<RawPathParams, RawPathParamsRejection>,
+    request: Request,
+    next: Next,
+) -> Response {
     let line = format!("{} {}", request.method(), request.uri());
+    let operator: Option<Arc<str>> =
+        request.extensions().get::<Principal>().map(|Principal(operator)| owner_name(operator).into());
+    // Found before the operation, which may end the session.
+    let session = parameters.ok().filter(|_| recorder.activity.is_on()).and_then(|found| recorder.session(&found));
     let begin = Instant::now();
     let response = next.run(request).await;
     recorder.activity.record(Event::OperatorAction, || Details {
+        protocol: Some(OPERATOR_PROTOCOL),
+        owner: operator,
+        session,
         name: Some(recorder.id.into()),
         arguments: Some(line),
         outcome: Some(response.status().as_str().into()),
@@ -130,18 +155,28 @@ impl Admin {
     }
 
     /// Finds a session whose files can be read now: reading waits for the call that runs.
-    fn open_idle(&self, handle: &str) -> Result<(SessionTools, SessionId), AdminError> {
+    async fn open_idle(&self, handle: &str) -> Result<(SessionTools, SessionId), AdminError> {
         match self.find(handle)?.activity {
             SessionActivity::Running | SessionActivity::Waiting => Err(AdminError::busy()),
-            SessionActivity::Idle | SessionActivity::Asleep | SessionActivity::Completed => self.open(handle),
+            SessionActivity::Idle | SessionActivity::Asleep | SessionActivity::Away | SessionActivity::Completed => {
+                self.open(handle).await
+            }
         }
     }
 
-    /// Finds a session that has not ended, and returns the tools for acting in place of its client.
-    fn open(&self, handle: &str) -> Result<(SessionTools, SessionId), AdminError> {
+    /// Finds a session that has not ended, and returns the tools for acting in place of its client. One that is in the
+    /// cluster's store becomes active here.
+    async fn open(&self, handle: &str) -> Result<(SessionTools, SessionId), AdminError> {
         let found = self.find(handle)?;
-        if found.activity == SessionActivity::Completed {
-            return Err(AdminError::ended());
+        match found.activity {
+            SessionActivity::Completed => return Err(AdminError::ended()),
+            _ if found.is_run => return Err(AdminError::runs_once()),
+            SessionActivity::Away => match self.sessions().locate(&found.id).await? {
+                Place::Here => {}
+                Place::Elsewhere(_) => return Err(AdminError::elsewhere()),
+                Place::Nowhere => return Err(AdminError::ended()),
+            },
+            SessionActivity::Running | SessionActivity::Waiting | SessionActivity::Idle | SessionActivity::Asleep => {}
         }
         Ok((self.tools.for_operator(found.owner), found.id))
     }

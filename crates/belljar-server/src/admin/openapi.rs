@@ -77,7 +77,7 @@ fn described(operation: &Operation, generator: &mut SchemaGenerator) -> Value {
             (200, json!({ "content": { "text/event-stream": { "schema": schema(generator) } } }))
         }
         AnswerKind::Bytes => (200, json!({ "content": { "application/octet-stream": {} } })),
-        AnswerKind::Empty => (204, json!({})),
+        AnswerKind::Empty | AnswerKind::EmptyOrAccepted(_) => (204, json!({})),
     };
     success["description"] = operation.summary.into();
     let mut described = json!({
@@ -86,6 +86,9 @@ fn described(operation: &Operation, generator: &mut SchemaGenerator) -> Value {
         "parameters": parameters,
         "responses": { status.to_string(): success, "default": { "$ref": "#/components/responses/Problem" } },
     });
+    if let AnswerKind::EmptyOrAccepted(reason) = operation.answer {
+        described["responses"]["202"] = json!({ "description": reason });
+    }
     if let Some(schema) = operation.body {
         described["requestBody"] =
             json!({ "required": true, "content": { "application/json": { "schema": schema(generator) } } });
@@ -110,6 +113,14 @@ mod tests {
         }
         let schemas = document["components"]["schemas"].as_object().unwrap();
         assert!(schemas.contains_key("CellView") && schemas.contains_key("SessionView"), "{schemas:?}");
+    }
+
+    #[test]
+    fn end_of_a_session_may_be_accepted_only() {
+        let responses = document()["paths"]["/sessions/{handle}"]["delete"]["responses"].clone();
+        for status in ["202", "204", "default"] {
+            assert!(responses[status].is_object(), "{status}: {responses}");
+        }
     }
 
     #[test]

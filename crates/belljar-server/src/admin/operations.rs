@@ -45,6 +45,8 @@ pub(super) enum AnswerKind {
     Json(u16, SchemaOf),
     /// Nothing.
     Empty,
+    /// Nothing, with status 202 if the operation goes on: for this reason.
+    EmptyOrAccepted(&'static str),
     /// Server-sent events with this data.
     Events(SchemaOf),
     /// A file.
@@ -61,7 +63,7 @@ fn json<T: JsonSchema>() -> AnswerKind {
 
 const LIST: &[(&str, &str, &str)] = &[
     ("q", "string", "Words that the handle, the owner or the code of the last cell must all contain"),
-    ("state", "string", "States, separated by commas: running, waiting, idle, asleep, ended"),
+    ("state", "string", "States, separated by commas: running, waiting, idle, asleep, away, ended"),
     ("asking", "boolean", "Only sessions with open questions"),
     ("sort", "string", "last_used, created, cells or memory; the first session has the greatest value"),
     ("offset", "integer", "The number of matching sessions before the page"),
@@ -86,7 +88,7 @@ pub(super) fn all() -> Vec<Operation> {
         Operation { query: LIST, ..op("get", "/sessions", "listSessions", "List, filter and page sessions", json::<SessionList>(), || get(sessions::list)) },
         op("post", "/sessions", "createSession", "Create a session for operators", created(), || post(sessions::create)),
         op("get", "/sessions/{handle}", "getSession", "Return a session", json::<SessionView>(), || get(sessions::show)),
-        op("delete", "/sessions/{handle}", "endSession", "Interrupt what a session runs, and end it", AnswerKind::Empty, || delete(sessions::end)),
+        op("delete", "/sessions/{handle}", "endSession", "Interrupt what a session runs, and end it", AnswerKind::EmptyOrAccepted("The code does not stop; the session ends with it"), || delete(sessions::end)),
         op("post", "/sessions/{handle}/interrupt", "interruptSession", "Interrupt the code that runs; the variables stay", json::<Done>(), || post(sessions::interrupt)),
         op("post", "/sessions/{handle}/restart", "restartSession", "Replace the interpreter by a new one; the files stay", AnswerKind::Empty, || post(sessions::restart)),
         op("post", "/sessions/{handle}/fork", "forkSession", "Create a session with the same variables, files and owner", created(), || post(sessions::fork)),

@@ -182,14 +182,14 @@ pub(super) struct Created {
 
 /// Answers `POST /sessions`: creates a session for operators, whose ID no client has.
 pub(super) async fn create(State(admin): State<Admin>) -> Result<(StatusCode, Json<Created>), AdminError> {
-    let id = admin.sessions().create()?;
+    let id = admin.sessions().for_operator(None).create()?;
     Ok((StatusCode::CREATED, Json(Created { handle: SessionHandle::of(&id).as_str().to_owned() })))
 }
 
 /// The result of an operation that may have had nothing to do.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Done {
-    /// False if there was nothing to do: no code ran, or the session cannot sleep now
+    /// False if there was nothing to do: no code ran, or the session cannot sleep now, or this server does not have it
     done: bool,
 }
 
@@ -198,13 +198,18 @@ pub(super) async fn interrupt(
     State(admin): State<Admin>,
     Path(handle): Path<String>,
 ) -> Result<Json<Done>, AdminError> {
-    let (tools, id) = admin.open(&handle)?;
+    let found = admin.find(&handle)?;
+    if found.is_run {
+        let run = admin.sessions().history().and_then(|history| history.find(&found.id));
+        return Ok(Json(Done { done: run.is_some_and(|run| run.stop()) }));
+    }
+    let (tools, id) = admin.open(&handle).await?;
     Ok(Json(Done { done: tools.sessions.interrupt(&id)? }))
 }
 
 /// Answers `POST /sessions/{handle}/restart`.
 pub(super) async fn restart(State(admin): State<Admin>, Path(handle): Path<String>) -> Result<StatusCode, AdminError> {
-    let (tools, id) = admin.open(&handle)?;
+    let (tools, id) = admin.open(&handle).await?;
     tools.sessions.restart(&id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -214,20 +219,23 @@ pub(super) async fn fork(
     State(admin): State<Admin>,
     Path(handle): Path<String>,
 ) -> Result<(StatusCode, Json<Created>), AdminError> {
-    let (tools, id) = admin.open(&handle)?;
+    let (tools, id) = admin.open(&handle).await?;
     let forked = tools.fork_for_operator(&id).await?;
     Ok((StatusCode::CREATED, Json(Created { handle: SessionHandle::of(&forked).as_str().to_owned() })))
 }
 
 /// Answers `POST /sessions/{handle}/sleep`.
 pub(super) async fn sleep(State(admin): State<Admin>, Path(handle): Path<String>) -> Result<Json<Done>, AdminError> {
-    let (tools, id) = admin.open(&handle)?;
+    if admin.find(&handle)?.activity == SessionActivity::Away {
+        return Ok(Json(Done { done: false }));
+    }
+    let (tools, id) = admin.open(&handle).await?;
     Ok(Json(Done { done: tools.sessions.sleep(&id).await? }))
 }
 
 /// Answers `DELETE /sessions/{handle}`: interrupts what the session runs, and ends it.
 pub(super) async fn end(State(admin): State<Admin>, Path(handle): Path<String>) -> Result<StatusCode, AdminError> {
-    let (tools, id) = admin.open(&handle)?;
+    let (tools, id) = admin.open(&handle).await?;
     // Ignore errors: a session that has ended meanwhile runs nothing.
     let _ = tools.sessions.interrupt(&id);
     match tokio::time::timeout(END_TIMEOUT, tools.sessions.clear(&id)).await {

@@ -46,10 +46,10 @@ pub(super) async fn list(
     State(admin): State<Admin>,
     Path(handle): Path<String>,
 ) -> Result<Json<Variables>, AdminError> {
-    if admin.find(&handle)?.activity == SessionActivity::Asleep {
+    if matches!(admin.find(&handle)?.activity, SessionActivity::Asleep | SessionActivity::Away) {
         return Err(AdminError::new(StatusCode::CONFLICT, "the session sleeps; its next cell wakes it"));
     }
-    let (tools, id) = admin.open_idle(&handle)?;
+    let (tools, id) = admin.open_idle(&handle).await?;
     // JSON's strings are also Python's. An expression, so that the session gets no variables of it.
     let program = serde_json::Value::from(PROGRAM);
     let expression = format!(

@@ -9,6 +9,8 @@ use serde_json::{Map, Value};
 
 /// The number of hexadecimal digits of a token's digest that identify its bearer.
 const TOKEN_DIGITS: usize = 8;
+/// The number of characters of code in a list.
+const MAX_LISTED_CODE: usize = 120;
 
 /// A session in a list.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -18,7 +20,8 @@ pub(super) struct SessionView {
     /// The client that may use the session; absent if the session's ID is all that using it takes
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) owner: Option<String>,
-    /// running, waiting (for an answer, a call or a timer), idle, asleep (on the disk) or ended
+    /// running, waiting (for an answer, a call or a timer), idle, asleep (on the disk), away (given up to the cluster's
+    /// store: it is there, or in another replica) or ended
     pub(super) state: &'static str,
     /// The time of the creation, or of the first use since the server's start, in milliseconds since 1970
     pub(super) created: Option<u64>,
@@ -34,7 +37,7 @@ pub(super) struct SessionView {
     pub(super) code: String,
     /// The most bytes of memory that the interpreter has had, as of the last cell
     pub(super) memory: Option<u64>,
-    /// True for a call of run_python_code that can wait on the disk
+    /// True for a call of run_python_code. Unless it can wait on the disk, it can be interrupted only
     pub(super) is_program: bool,
 }
 
@@ -49,7 +52,7 @@ impl SessionView {
             waiting_calls: overview.waiting_calls,
             cells: overview.cells,
             questions: overview.questions,
-            code: overview.last_code,
+            code: overview.last_code.trim_start().chars().take(MAX_LISTED_CODE).collect(),
             memory: overview.memory,
             is_program: overview.is_program,
         }
@@ -219,7 +222,7 @@ impl CellView {
         };
         Self {
             number: record.number,
-            code: record.code.clone(),
+            code: record.code.to_string(),
             state: name,
             by_operator: record.by_operator,
             is_stored: false,

@@ -15,6 +15,7 @@ use super::pass::{PassError, Passer};
 use super::signature::PassedOn;
 use crate::arrival::SessionTurn;
 use crate::http::SESSION_ID_HEADER;
+use crate::sse::MESSAGES as SSE_MESSAGES;
 
 /// The time for which a request waits for a replica that does not accept connections, until its lease has run out.
 const MAX_WAIT: Duration = Duration::from_secs(25);
@@ -52,7 +53,8 @@ pub(crate) async fn forward(State(forwarder): State<Forwarder>, request: Request
     let Some(session) = session else { return next.run(request).await };
     let was_passed_on = request.extensions().get::<PassedOn>().is_some();
     // The streams of an MCP session are here, so that the kernel session has to come here, too.
-    let takes_over = request.headers().contains_key(SESSION_ID_HEADER);
+    let takes_over =
+        request.headers().contains_key(SESSION_ID_HEADER) || request.uri().path().starts_with(SSE_MESSAGES);
     let deadline = Instant::now() + MAX_WAIT;
     let (mut parts, body) = request.into_parts();
     let Ok(body) = to_bytes(body, usize::MAX).await else { return StatusCode::BAD_REQUEST.into_response() };
@@ -76,6 +78,12 @@ pub(crate) async fn forward(State(forwarder): State<Forwarder>, request: Request
         match passed {
             Ok(Some(response)) => return response,
             Ok(None) => {}
+            // A call that runs may end soon, and the lease of a replica that has ended runs out: nothing of the request
+            // itself was sent.
+            Err(error) if takes_over => {
+                tracing::debug!(%error, "another replica does not give a session up");
+                tokio::time::sleep(RETRY_INTERVAL).await;
+            }
             // Its lease may still run: until it has run out, nothing can be done.
             Err(PassError::NotSent(_)) if Instant::now() + RETRY_INTERVAL < deadline => {
                 tokio::time::sleep(RETRY_INTERVAL).await;
@@ -84,7 +92,7 @@ pub(crate) async fn forward(State(forwarder): State<Forwarder>, request: Request
             Err(error) => return error.into_response(),
         }
         if Instant::now() >= deadline {
-            return unavailable("the session did not come to rest in another replica");
+            return unavailable("it is active in another server, which does not give it up");
         }
     }
 }

@@ -14,6 +14,11 @@ use super::signature::PassedOn;
 /// The path at which a replica gives a session up.
 const HAND_OVER: &str = "/cluster/hand-over/";
 
+/// Returns whether a path is one for other replicas only.
+pub(super) fn is_of_replicas(path: &str) -> bool {
+    path.starts_with("/cluster/")
+}
+
 /// Returns the routes for other replicas.
 pub(crate) fn routes(sessions: Sessions) -> Router {
     Router::new().route("/cluster/hand-over/{session}", post(hand_over)).with_state(sessions)

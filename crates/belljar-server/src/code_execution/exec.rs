@@ -29,10 +29,10 @@ use crate::metrics::CallStatus;
 
 /// The maximum length of a call's ID, in bytes. The answer has it twice.
 const MAX_TOOL_USE_ID: usize = 256;
-/// The exit status of a shell for a command that does not exist.
-const NOT_FOUND: i32 = 127;
 /// The program that runs a command in a shell.
 const SHELL: &str = include_str!("guest/shell.py");
+/// The program that does so in WebAssembly, for the commands that are emulated.
+const EMULATED_SHELL: &str = include_str!("guest/emulated_shell.py");
 
 /// The body of a request.
 #[derive(Debug, Deserialize)]
@@ -132,7 +132,7 @@ pub(super) async fn execute(
     let (kind, begin) = (call.result_type(), Instant::now());
     let (span, scope) = state.begin_activity(&call, &headers, &id)?;
     let _in_flight = state.server.begin_call();
-    let mut record = state.server.runner.metrics().begin_call(call.tool().into());
+    let mut record = state.server.runner.metrics().begin_call(call.tool().into(), scope.clone());
     let (content, status) = match call {
         Call::Code(code) => {
             let cell = CellRequest { code, timeout, scope, ..CellRequest::default() };
@@ -202,7 +202,7 @@ impl CodeExecution {
         Ok((result(report, &limits), status))
     }
 
-    /// Runs a command in a shell of the session's sandbox, if the sandbox has one.
+    /// Runs a command in a shell of the session's sandbox. In WebAssembly, a few commands are emulated.
     async fn run_shell(
         &self,
         sessions: &Sessions,
@@ -211,12 +211,12 @@ impl CodeExecution {
         timeout: Option<Duration>,
         scope: Scope,
     ) -> Result<(CallResult, CallStatus), SessionError> {
-        if self.server.options.sandbox.kind == SandboxKind::Wasm {
-            let reason = "bash: the WebAssembly sandbox has no shell and no processes; use code_execution\n";
-            return Ok((CallResult::new("", reason, NOT_FOUND), CallStatus::RunError));
-        }
+        let shell = match self.server.options.sandbox.kind {
+            SandboxKind::Wasm => EMULATED_SHELL,
+            SandboxKind::Native | SandboxKind::Unsandboxed => SHELL,
+        };
         // JSON's strings are also Python's, on one line.
-        let [program, command] = [SHELL, command].map(|text| serde_json::Value::from(text).to_string());
+        let [program, command] = [shell, command].map(|text| serde_json::Value::from(text).to_string());
         // An expression, so that the session gets no variables of it.
         let code = format!(
             "(lambda scope: (__import__('builtins').exec({program}, scope), scope['run']({command}))[1])\

@@ -34,6 +34,7 @@ use serde::Serialize;
 
 use crate::guard::{current_owner, tenant_key};
 use crate::handler::Server;
+use crate::metrics::CallStatus;
 use error::ApiError;
 pub(crate) use error::describe_errors;
 use lifetime::Lifetime;
@@ -97,7 +98,11 @@ struct SessionHandle {
 async fn create(State(state): State<CodeExecution>, body: Bytes) -> Result<impl IntoResponse, ApiError> {
     let sessions = state.client_sessions()?;
     let lifetime = Lifetime::parse(&body, sessions.options().timeout)?;
-    let id = sessions.create()?;
+    let id = sessions.create().inspect_err(|error| {
+        if let CallStatus::Refused(reason) = CallStatus::from(error) {
+            state.server.refusals().count(reason);
+        }
+    })?;
     let now = lifetime::seconds_since_1970();
     let handle = SessionHandle {
         session_id: id.as_str().to_owned(),

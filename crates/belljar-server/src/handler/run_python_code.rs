@@ -76,7 +76,8 @@ impl Server {
     ) -> Result<ToolAnswer, RunError> {
         let is_encoded = request.exchange.is_some();
         let recording = wants_report.then(Arc::<Recording>::default);
-        let mut answer = self.runner.run(request, client, recording.clone(), tools).await?;
+        let sessions = self.session_tools.as_ref().map(|tools| &tools.sessions);
+        let mut answer = self.runner.run(request, client, recording.clone(), tools, sessions).await?;
         let status = CallStatus::from(&answer.report.outcome);
         let whole =
             recording.map(|recording| Report::of_run(answer.report.clone(), is_encoded, recording.take_output()));

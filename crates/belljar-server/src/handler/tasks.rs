@@ -6,7 +6,7 @@ use rmcp::service::RequestContext;
 use serde_json::Value;
 
 use super::Server;
-use crate::session_tools::{EXECUTE, SessionTools};
+use crate::session_tools::SessionTools;
 use crate::task_transport::{TASK, in_core};
 
 impl Server {
@@ -15,12 +15,11 @@ impl Server {
         self.session_tools.as_ref().filter(|tools| tools.offer_tasks())
     }
 
-    /// Marks the tool that can be called as a task, for a client whose protocol version has such marks.
-    pub(super) fn mark_task_tool(&self, tools: &mut [Tool], context: &RequestContext<RoleServer>) {
-        if self.tasks().is_some() && in_core(context) {
-            for tool in tools.iter_mut().filter(|tool| tool.name == EXECUTE) {
-                tool.meta.get_or_insert_default().insert(TASK.to_owned(), "optional".into());
-            }
+    /// Marks the tools that can be called as tasks, for a client whose protocol version has such marks.
+    pub(super) fn mark_task_tools(&self, tools: &mut [Tool], context: &RequestContext<RoleServer>) {
+        let Some(sessions) = self.tasks().filter(|_| in_core(context)) else { return };
+        for tool in tools.iter_mut().filter(|tool| sessions.can_be_task(&tool.name)) {
+            tool.meta.get_or_insert_default().insert(TASK.to_owned(), "optional".into());
         }
     }
 

@@ -17,7 +17,7 @@ use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, Validation};
 use reqwest::Url;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use keys::IssuerKeys;
 
@@ -87,9 +87,23 @@ pub(crate) enum AuthError {
 struct Claims {
     #[serde(default)]
     sub: String,
-    /// The scopes, separated by spaces (RFC 9068).
+    /// The scopes: a text with spaces between them (RFC 9068), or a list, as some issuers write them. Values of other
+    /// types are ignored: a token is valid without scopes.
     #[serde(default)]
-    scope: String,
+    scope: Value,
+    /// The scopes, by the name that other issuers use.
+    #[serde(default)]
+    scp: Value,
+}
+
+impl Claims {
+    fn has_scope(&self, scope: &str) -> bool {
+        [&self.scope, &self.scp].into_iter().any(|claim| match claim {
+            Value::String(scopes) => scopes.split_ascii_whitespace().any(|given| given == scope),
+            Value::Array(scopes) => scopes.iter().any(|given| given.as_str() == Some(scope)),
+            _ => false,
+        })
+    }
 }
 
 impl OAuth {
@@ -117,8 +131,7 @@ impl OAuth {
     /// Does the same for a token that must have a scope.
     pub(crate) async fn bearer_with_scope(&self, token: &str, scope: &str) -> Result<String, AuthError> {
         let claims = self.claims(token).await?;
-        let has_scope = claims.scope.split(' ').any(|given| given == scope);
-        if has_scope { Ok(self.identifier(&claims)) } else { Err(AuthError::Scope) }
+        if claims.has_scope(scope) { Ok(self.identifier(&claims)) } else { Err(AuthError::Scope) }
     }
 
     fn identifier(&self, claims: &Claims) -> String {
@@ -222,6 +235,33 @@ mod tests {
             assert!(OAuth::new(issuer, "a").is_ok(), "{issuer}");
         }
         assert!(OAuth::new("https://issuer.example", "").is_err());
+    }
+
+    #[test]
+    fn scopes_are_a_text_or_a_list_and_other_types_are_ignored() {
+        let claims = |scopes: Value| {
+            let mut claims = json!({ "sub": "alice" });
+            claims.as_object_mut().unwrap().extend(scopes.as_object().unwrap().clone());
+            serde_json::from_value::<Claims>(claims).unwrap()
+        };
+        for scopes in [
+            json!({ "scope": "openid belljar:admin" }),
+            json!({ "scope": ["openid", "belljar:admin"] }),
+            json!({ "scp": "belljar:admin" }),
+            json!({ "scope": null, "scp": [1, "belljar:admin"] }),
+            json!({ "scope": "openid", "scp": ["belljar:admin"] }),
+        ] {
+            assert!(claims(scopes.clone()).has_scope("belljar:admin"), "{scopes}");
+        }
+        for scopes in [
+            json!({}),
+            json!({ "scope": null }),
+            json!({ "scope": 7, "scp": { "belljar:admin": true } }),
+            json!({ "scope": "belljar:administrator" }),
+            json!({ "scope": ["openid belljar:admin"] }),
+        ] {
+            assert!(!claims(scopes.clone()).has_scope("belljar:admin"), "{scopes}");
+        }
     }
 
     #[test]

@@ -172,7 +172,7 @@ impl RunQuestions {
         self.runtime.spawn(async move {
             let asked = run.ask(call, message, true);
             // Code that is interrupted does not wait any more: the question is withdrawn in the end.
-            if let Ok(answer) = tokio::time::timeout(INPUT_TIMEOUT, asked).await {
+            if let Ok((answer, _)) = tokio::time::timeout(INPUT_TIMEOUT, asked).await {
                 let _ = send.send(match answer {
                     RunAnswer::Text(line) => Ok(line),
                     RunAnswer::Declined => Err(InputError::Declined),

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use async_trait::async_trait;
 use belljar_core::activity::trace::Trace;
 use belljar_core::kernel::CellObserver;
-use belljar_core::{Activity, Scope};
+use belljar_core::{Activity, Party, Scope};
 use belljar_sessions::{ResumedCalls, Run, RunAnswer, RunCalls, RunResumer};
 use belljar_tools::{Approval, ApprovalRequest, Approver, CallJournal, SavedRun, ToolRun};
 use parking_lot::Mutex;
@@ -29,6 +29,8 @@ pub(super) struct LiveRuns {
     pub(super) inputs: Arc<Semaphore>,
     /// A random number of this server process.
     pub(super) process: u32,
+    /// Set once the server ends the calls in flight, which their clients have not cancelled.
+    pub(super) is_ending: Arc<AtomicBool>,
 }
 
 /// A run that has not ended.
@@ -67,7 +69,7 @@ impl Default for LiveRuns {
         // Without a random number, keys of questions are those of an earlier process at worst.
         let _ = getrandom::fill(&mut random);
         let inputs = Arc::new(Semaphore::new(MAX_SUSPENDED));
-        Self { runs: Arc::default(), inputs, process: u32::from_be_bytes(random) }
+        Self { runs: Arc::default(), inputs, process: u32::from_be_bytes(random), is_ending: Arc::default() }
     }
 }
 
@@ -100,6 +102,10 @@ impl RunCalls for ServerCalls {
         serde_json::to_value(saved).unwrap_or_default()
     }
 
+    fn count(&self) -> Option<u64> {
+        self.tools.as_ref().map(|tools| tools.log().count())
+    }
+
     fn has_active_calls(&self) -> bool {
         self.tools.as_ref().is_some_and(ToolRun::has_active_calls)
     }
@@ -120,14 +126,20 @@ struct RunApprover {
 #[async_trait]
 impl Approver for RunApprover {
     async fn approve(&self, request: ApprovalRequest) -> Result<Approval, String> {
+        self.answer(request).await.map(|(approval, _)| approval)
+    }
+
+    async fn answer(&self, request: ApprovalRequest) -> Result<(Approval, Party), String> {
         // A panel of the client can ask, and operators can answer, in place of a client that cannot.
         if !self.client.can_ask() && !self.client.shows_panel() && !self.run.has_operators() {
             return Err(CANNOT_ASK.into());
         }
-        Ok(match self.run.ask(request.call, request.question(), false).await {
+        let (answer, by) = self.run.ask(request.call, request.question(), false).await;
+        let approval = match answer {
             RunAnswer::Text(line) => Approval::from_answer(&line),
             RunAnswer::Declined => Approval::Denied,
-        })
+        };
+        Ok((approval, by))
     }
 }
 

@@ -6,6 +6,7 @@
 //! | `answer` | their results |
 //! | `client_io` | the client of a cell: output, progress and input |
 //! | `runs` | cells that outlast their calls |
+//! | `listed_runs` | the list of these |
 //! | `live_runs` | those that have not ended: their clients and their calls |
 //! | `panel_answers` | decisions of users in panels |
 //! | `operator` | operations of operators on the sessions of clients |
@@ -16,6 +17,7 @@
 
 mod answer;
 mod client_io;
+mod listed_runs;
 mod live_runs;
 mod operator;
 mod panel_answers;
@@ -28,6 +30,7 @@ mod tools;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use belljar_core::Activity;
@@ -55,6 +58,7 @@ use crate::report::{self, Recording};
 use answer::{ExecuteCodeResult, failed};
 use client_io::CellClient;
 use live_runs::LiveRuns;
+pub(crate) use operator::OPERATOR_PROTOCOL;
 pub(crate) use programs::ProgramAnswers;
 use subscriptions::Subscribers;
 pub(crate) use tools::{EXECUTE, INTERRUPT};
@@ -222,6 +226,11 @@ impl SessionTools {
         self.follow_stored(self.sessions.take_adopted_runs());
     }
 
+    /// Notes that the server is about to end the calls in flight: their clients do not cancel them.
+    pub(crate) fn begin_shutdown(&self) {
+        self.live.is_ending.store(true, Ordering::Relaxed);
+    }
+
     /// Hibernates the sessions, so that those in a persistent store survive.
     pub(crate) async fn hibernate_all(&self) {
         self.sessions.hibernate_all().await;
@@ -249,11 +258,12 @@ impl SessionTools {
         context: &RequestContext<RoleServer>,
     ) -> Result<ToolAnswer, ArgumentError> {
         let CallToolRequestParams { name, arguments: given, input_responses, request_state, .. } = request;
-        if name == EXECUTE
+        let resumes_run = name == tools::RESUME_RUN;
+        if (name == EXECUTE || resumes_run)
             && let Some(state) = request_state
         {
             let (given, responses) = (given.as_ref(), input_responses.as_ref());
-            if state.contains('.') {
+            if state.contains('.') || resumes_run {
                 return self.answer_run(&state, given, responses, notifier, context).await;
             }
             return self.pending_inputs.resume(&state, given, responses, notifier).await;

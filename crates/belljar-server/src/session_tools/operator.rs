@@ -22,11 +22,11 @@ impl SessionTools {
         Self { sessions: self.sessions.for_operator(owner), ..self.clone() }
     }
 
-    /// Submits a cell of an operator, who follows it by its record.
+    /// Submits a cell of an operator, who follows it by its record. Returns its number.
     ///
     /// # Errors
-    /// When the session does not exist.
-    pub(crate) fn run_for_operator(&self, id: &SessionId, cell: CellRequest) -> Result<(), SessionError> {
+    /// When the session does not exist, or ends.
+    pub(crate) fn run_for_operator(&self, id: &SessionId, cell: CellRequest) -> Result<u64, SessionError> {
         let id = self.sessions.find(id.as_str())?;
         let scope = self.activity.scope(OPERATOR_PROTOCOL, self.sessions.owner(), Trace::default());
         scope.set_session(id.as_str());
@@ -39,12 +39,12 @@ impl SessionTools {
             let (calls, observer) = calls_of(&run, &client, self.tools.as_ref(), SavedRun::default(), &scope);
             self.live.insert(&run, LiveRun::new(client, calls.clone()));
             let report = self.sessions.execute_run(&run, cell, observer, calls);
-            let this = self.clone();
+            let (this, number) = (self.clone(), run.cell_number());
             tokio::spawn(async move {
                 let report = report.await;
                 this.complete(&run, report, None).await;
             });
-            return Ok(());
+            return number.ok_or(SessionError::Gone);
         }
         let observer: Arc<dyn CellObserver> = Arc::new(NullObserver);
         let (tool_run, observer) = match &self.tools {
@@ -54,7 +54,7 @@ impl SessionTools {
             }
             None => (None, observer),
         };
-        let report = self.sessions.execute(&id, cell, observer);
+        let (number, report) = self.sessions.execute_recorded(&id, cell, observer);
         tokio::spawn(async move {
             // The record has the result.
             if let Err(error) = report.await {
@@ -62,7 +62,7 @@ impl SessionTools {
             }
             drop(tool_run);
         });
-        Ok(())
+        number.ok_or(SessionError::Gone)
     }
 
     /// Forks a session. If its cell waits, that of the new session waits, too.

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use belljar_core::Party;
 use belljar_sessions::{Run, RunAnswer, RunNews, StoreError};
 use rmcp::RoleServer;
 use rmcp::model::Tool;
@@ -23,7 +24,7 @@ use serde_json::json;
 use subtle::ConstantTimeEq;
 
 use super::answer::object;
-use super::runs::{finished, paused_fields, unknown_run};
+use super::runs::{finished, unknown_run};
 use super::{SessionTools, ToolAnswer, tools};
 use crate::apps::{self, PanelQuestion, PanelQuestions};
 use crate::arguments::AnswerQuestion;
@@ -41,7 +42,7 @@ impl SessionTools {
     /// Returns the answer of a run that waits for an answer which its client cannot give. A panel can, if the client
     /// shows one.
     pub(super) fn paused(&self, run: &Arc<Run>, context: &RequestContext<RoleServer>) -> ToolAnswer {
-        let mut fields = paused_fields(run);
+        let mut fields = self.paused_fields(run);
         let questions = if apps::shows_panels(context) { self.panel_questions(run) } else { Vec::new() };
         let mut hint = fields["hint"].as_str().unwrap_or_default().to_owned();
         if !questions.is_empty() {
@@ -96,7 +97,7 @@ impl SessionTools {
             return refused("token: it is not that of the question. Only the user can answer, in the panel");
         }
         let answer = decision.line().map_or(RunAnswer::Declined, |line| RunAnswer::Text(line.to_owned()));
-        if run.answer(question, answer).is_err() {
+        if run.answer(question, answer, Party::Client).is_err() {
             return refused("the run does not wait for this answer any more");
         }
         // The panel may be closed at any time: the run goes on, and keeps its result for `resume_run`.

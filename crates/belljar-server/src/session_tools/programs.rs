@@ -1,11 +1,14 @@
 //! Code of `run_python_code` as runs: it waits on the disk like the cells of persistent sessions.
 //!
 //! The code is the only cell of a session that no client sees (`belljar_core::kernel::Backend::program`). Code that
-//! does not contain `await` or `async` cannot wait without its thread, and is not a run: it costs nothing more.
+//! does not contain `await` or `async` cannot wait without its thread, and is not a run: it costs nothing more. Only a
+//! call that asks for a task makes it one.
+
+use std::sync::Arc;
 
 use belljar_core::Output;
 use belljar_core::kernel::{CellRequest, KernelError, OneShotRequest};
-use belljar_sessions::{CellReport, SessionError};
+use belljar_sessions::{CellReport, Run, SessionError};
 use belljar_tools::{CallLog, SavedRun};
 use rmcp::RoleServer;
 use rmcp::model::{CallToolResult, JsonObject};
@@ -18,6 +21,7 @@ use super::{SessionTools, ToolAnswer, is_modern};
 use crate::answer::{ReturnMode, RunAnswer};
 use crate::apps::{self, Panel};
 use crate::handler::tool_error;
+use crate::input_rounds::CodeClient as _;
 use crate::metrics::CallStatus;
 use crate::notifier::ClientNotifier;
 use crate::refusals;
@@ -94,24 +98,44 @@ impl SessionTools {
     /// Returns the request if programs of the backend cannot wait on the disk.
     pub(crate) async fn run_program(
         &self,
-        mut request: OneShotRequest,
+        request: OneShotRequest,
         arguments: Option<JsonObject>,
         notifier: ClientNotifier,
         context: &RequestContext<RoleServer>,
     ) -> Option<ToolAnswer> {
-        request.tools = self.tools.is_some();
-        let cell = CellRequest { code: request.code.clone(), scope: request.scope.clone(), ..CellRequest::default() };
-        let run = match self.sessions.create_program(request, arguments.map_or(Value::Null, Value::Object)) {
-            Ok(run) => run?,
+        let (client, _) = CellClient::new(notifier, context, None);
+        match self.begin_program(request, arguments, &client, context, false) {
+            Ok(run) => Some(self.attend(&run?, &client, context).await),
             Err(error) => {
                 let status = CallStatus::from(&error);
-                return Some(ToolAnswer { response: tool_error(error.to_string()).into(), status });
+                Some(ToolAnswer { response: tool_error(error.to_string()).into(), status })
             }
-        };
+        }
+    }
+
+    /// Begins a run of code in an interpreter of its own, which no call waits for if `is_task` is set. Returns `None`
+    /// if programs of the backend cannot wait on the disk.
+    ///
+    /// # Errors
+    /// When the code is not run.
+    pub(super) fn begin_program(
+        &self,
+        mut request: OneShotRequest,
+        arguments: Option<JsonObject>,
+        client: &CellClient,
+        context: &RequestContext<RoleServer>,
+        is_task: bool,
+    ) -> Result<Option<Arc<Run>>, SessionError> {
+        request.tools = self.tools.is_some();
+        let cell = CellRequest { code: request.code.clone(), scope: request.scope.clone(), ..CellRequest::default() };
+        let arguments = arguments.map_or(Value::Null, Value::Object);
+        let Some(run) = self.sessions.create_program(request, arguments)? else { return Ok(None) };
         cell.scope.set_run(run.info.id.as_str());
-        let (client, _) = CellClient::new(notifier, context, None);
-        client.set_run(run.clone(), is_modern(context).then(|| self.live.inputs.clone()));
-        let (calls, observer) = calls_of(&run, &client, self.tools.as_ref(), SavedRun::default(), &cell.scope);
+        if is_task {
+            run.detach();
+        }
+        client.set_run(run.clone(), (is_task || is_modern(context)).then(|| self.live.inputs.clone()));
+        let (calls, observer) = calls_of(&run, client, self.tools.as_ref(), SavedRun::default(), &cell.scope);
         self.live.insert(&run, LiveRun::new(client.clone(), calls.clone()));
         self.visible_programs.lock().insert(run.session.clone());
         let report = self.sessions.execute_run(&run, cell, observer, calls);
@@ -120,6 +144,9 @@ impl SessionTools {
             let report = report.await;
             this.complete(&began, report, None).await;
         });
-        Some(self.attend(&run, &client, context).await)
+        if is_task {
+            client.detach();
+        }
+        Ok(Some(run))
     }
 }

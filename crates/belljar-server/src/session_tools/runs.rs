@@ -10,13 +10,14 @@
 //! `tasks` has the same for clients that support tasks.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use belljar_core::Party;
 use belljar_core::kernel::{CellRequest, InputError};
 use belljar_sessions::{
-    CellReport, NotAsked, Question, ResumedReport, Run, RunAnswer, RunInfo, RunNews, RunState, SessionError, SessionId,
-    StoredRuns,
+    CellReport, NotAsked, Question, ResumedReport, Run, RunAnswer, RunCalls as _, RunNews, RunOutcome, SessionError,
+    SessionId, StoredRuns,
 };
 use belljar_tools::{SavedRun, ToolRun};
 use rmcp::model::{CallToolResult, InputResponses, JsonObject};
@@ -29,7 +30,7 @@ use super::client_io::CellClient;
 use super::live_runs::{LiveRun, Resumer, ServerCalls, calls_of};
 use super::{Caller, SessionTools, ToolAnswer, is_modern, not_run, tasks};
 use crate::apps;
-use crate::arguments::{ArgumentError, ListRuns, ResumeRun};
+use crate::arguments::{ArgumentError, ResumeRun};
 use crate::arrival::in_turn;
 use crate::elicitation::{can_ask, elicit};
 use crate::handler::tool_error;
@@ -37,8 +38,6 @@ use crate::input_rounds::{CodeClient as _, input_required, parse_response, promp
 use crate::metrics::CallStatus;
 use crate::notifier::ClientNotifier;
 
-/// The maximum length of the code in the list of runs, in characters.
-const MAX_LISTED_CODE: usize = 200;
 /// The time after which a run whose client has gone is cancelled if it does not wait.
 const SHORT_STEP: Duration = Duration::from_millis(300);
 /// The result of a run whose process ended while its code ran.
@@ -66,7 +65,7 @@ impl SessionTools {
                 true => tool_error(error.to_string()),
                 false => ExecuteCodeResult::from_error(&error).result(),
             };
-            self.sessions.complete_run(&run, serde_json::to_value(result).unwrap_or_default());
+            self.sessions.complete_run(&run, serde_json::to_value(result).unwrap_or_default(), RunOutcome::Error);
         }
         for (run, report) in waiting {
             self.follow(run, report);
@@ -210,7 +209,11 @@ impl SessionTools {
             }
         };
         let mut result = serde_json::to_value(result).unwrap_or_default();
+        let outcome = RunOutcome::of_end(!matches!(status, CallStatus::Success));
         if let Some(live) = &live {
+            if let Some(calls) = live.calls.count() {
+                run.set_call_count(Some(calls));
+            }
             let _ = live.end.status.set(status);
             live.client.detach();
         }
@@ -219,7 +222,7 @@ impl SessionTools {
             if live.as_ref().is_some_and(LiveRun::is_cancelled) {
                 tasks::mark_cancelled(&mut result);
             }
-            self.sessions.complete_run(run, result);
+            self.sessions.complete_run(run, result, outcome);
         }
         self.live.runs.lock().remove(run.info.id.as_str());
         self.sessions.limit_results(run);
@@ -272,7 +275,7 @@ impl SessionTools {
         context: &RequestContext<RoleServer>,
     ) -> ToolAnswer {
         let end = self.live.get(run).map(|live| live.end);
-        let mut leaving = Leaving { run, peer: &context.peer, stays: false };
+        let mut leaving = Leaving { run, peer: &context.peer, is_ending: &self.live.is_ending, stays: false };
         let accepts_task = tasks::accepts_task(context);
         loop {
             let news = tokio::select! {
@@ -323,7 +326,7 @@ impl SessionTools {
                 }
             };
             // Another client may have answered in the meantime.
-            let (Ok(()) | Err(NotAsked)) = run.answer(call, answer);
+            let (Ok(()) | Err(NotAsked)) = run.answer(call, answer, Party::Client);
         }
     }
 
@@ -342,13 +345,15 @@ impl SessionTools {
         let (id, call) = state.split_once('.').ok_or(ArgumentError::NoWaitingCell)?;
         let call: u64 = call.parse().map_err(|_| ArgumentError::NoWaitingCell)?;
         let run = self.sessions.find_run(id).ok_or(ArgumentError::NoWaitingCell)?;
-        if run.info.arguments.as_object() != arguments {
+        // The question may be that of a `resume_run`, whose argument names the run.
+        let named = arguments.and_then(|arguments| arguments.get("run_id")).and_then(Value::as_str);
+        if run.info.arguments.as_object() != arguments && named != Some(id) {
             return Err(ArgumentError::OtherArguments);
         }
         if let Some(given) = response(responses) {
             let answer = answer_in(given);
             self.attach(&run, notifier);
-            run.answer(call, answer).map_err(|NotAsked| ArgumentError::NoWaitingCell)?;
+            run.answer(call, answer, Party::Client).map_err(|NotAsked| ArgumentError::NoWaitingCell)?;
         } else {
             // The client may have restarted in between and lost the question.
             self.attach(&run, notifier);
@@ -362,34 +367,6 @@ impl SessionTools {
         if let Some(live) = self.live.get(run) {
             live.client.attach(notifier);
         }
-    }
-
-    /// Returns the result of `list_runs`.
-    pub(super) async fn list_runs(&self, ListRuns { session_id }: &ListRuns) -> ToolAnswer {
-        let is_listed = |run: &Arc<Run>| match session_id {
-            Some(session) => run.session.as_str() == session,
-            None => self.may_list(&run.session, &run.info, run.has_owner()),
-        };
-        // The result of a task that its client has polled is of no use to the model.
-        let runs = self.sessions.runs();
-        let listed = runs.iter().filter(|run| is_listed(run) && !run.is_fetched());
-        let mut runs: Vec<Value> = listed.map(described).collect();
-        let elsewhere = self.sessions.distant_runs().await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "failed to list the runs of other replicas");
-            Vec::new()
-        });
-        let elsewhere = elsewhere.iter().filter(|run| match session_id {
-            Some(session) => run.session.as_str() == session,
-            None => self.may_list(&run.session, &run.info, run.owner.is_some()),
-        });
-        runs.extend(elsewhere.map(|run| fields(&run.info, &run.session, state_name(run.state), &run.questions)));
-        ToolAnswer::success(object(json!({ "runs": runs }), Vec::new()))
-    }
-
-    /// Returns whether the client may list a run whose session it does not name.
-    pub(super) fn may_list(&self, session: &SessionId, run: &RunInfo, has_owner: bool) -> bool {
-        let seen = if run.is_program { &self.visible_programs } else { &self.visible_sessions };
-        self.lists_all || has_owner || seen.lock().contains(session)
     }
 
     /// Waits for a run, as the call that began it would.
@@ -410,6 +387,7 @@ impl SessionTools {
 struct Leaving<'a> {
     run: &'a Arc<Run>,
     peer: &'a Peer<RoleServer>,
+    is_ending: &'a AtomicBool,
     /// Set once the run goes on without the call, or has ended.
     stays: bool,
 }
@@ -419,14 +397,14 @@ impl Drop for Leaving<'_> {
         if self.stays {
             return;
         }
-        // A client that cancels its call ends the run.
-        let runtime = tokio::runtime::Handle::try_current().ok().filter(|_| self.peer.is_transport_closed());
-        let Some(runtime) = runtime else { return self.run.cancel() };
-        // One that has gone may come back for a run that waits, also if it is in a short step just now.
-        let run = self.run.clone();
-        if run.state().is_waiting() {
+        let (run, has_gone) = (self.run.clone(), self.peer.is_transport_closed());
+        // A client that has gone may come back for a run that waits, and that of a server that ends, too.
+        if run.state().is_waiting() && (has_gone || self.is_ending.load(Ordering::Relaxed)) {
             return run.detach();
         }
+        // A client that cancels its call ends the run. If it has gone, the run may be in a short step just now.
+        let runtime = tokio::runtime::Handle::try_current().ok().filter(|_| has_gone);
+        let Some(runtime) = runtime else { return run.cancel() };
         runtime.spawn(async move {
             tokio::time::sleep(SHORT_STEP).await;
             if run.state().is_waiting() { run.detach() } else { run.cancel() }
@@ -456,58 +434,4 @@ pub(super) fn finished(result: Value, status: CallStatus) -> ToolAnswer {
         Ok(result) => ToolAnswer { response: result.into(), status },
         Err(error) => ToolAnswer::from_text(Err(format!("the result of the run cannot be read: {error}"))),
     }
-}
-
-/// Returns the fields of a run that waits for an answer which its client cannot give.
-pub(super) fn paused_fields(run: &Arc<Run>) -> Value {
-    let id = run.info.id.as_str();
-    let mut fields = described(run);
-    fields["status"] = "paused".into();
-    fields["hint"] =
-        format!("The run waits. Call resume_run with run_id {id} later, or let the user run: belljar runs show {id}")
-            .into();
-    fields
-}
-
-fn described(run: &Arc<Run>) -> Value {
-    let mut fields = fields(&run.info, &run.session, state_name(run.state()), &run.questions());
-    if let Some(reason) = run.not_durable()
-        && let Some(fields) = fields.as_object_mut()
-    {
-        let note = format!("the run does not survive the end of the server while it waits: {reason}");
-        fields.insert("note".into(), note.into());
-    }
-    fields
-}
-
-/// Returns the name of a state in a list.
-fn state_name(state: RunState) -> &'static str {
-    match state {
-        RunState::Pending => "pending",
-        RunState::Running => "running",
-        RunState::Waiting | RunState::Asleep => "waiting",
-        RunState::Completed => "completed",
-    }
-}
-
-/// Returns the entry of a run in a list.
-fn fields(run: &RunInfo, session: &SessionId, status: &str, questions: &[Question]) -> Value {
-    let code: String = run.code.chars().take(MAX_LISTED_CODE).collect();
-    let question = |question: &Question| json!({ "question": question.call, "message": question.message });
-    let pending: Vec<Value> = questions.iter().map(question).collect();
-    let mut fields = json!({
-        "run_id": run.id.as_str(),
-        "session_id": session.as_str(),
-        "status": status,
-        "began": run.began,
-        "code": code,
-        "pending": pending,
-    });
-    if run.is_program
-        && let Some(fields) = fields.as_object_mut()
-    {
-        // Its session is of no use to a client.
-        fields.remove("session_id");
-    }
-    fields
 }

@@ -2,21 +2,22 @@
 //!
 //! | method | modern era, extension `io.modelcontextprotocol/tasks` | 2025-11-25 |
 //! | --- | --- | --- |
-//! | `tools/call` of `execute_code` | returns a task once the cell asks or has waited | returns a task at once, if `task` is set |
+//! | `tools/call` that runs code | returns a task once the code asks or has waited | returns a task at once, if `task` is set |
 //! | `tasks/get` | the status, and the open questions or the result | the status |
 //! | `tasks/update` | answers questions | - |
 //! | `tasks/result` | - | asks the questions, and returns the result |
 //! | `tasks/list` | - | the tasks that the client may list |
-//! | `tasks/cancel` | interrupts the cell | interrupts the cell |
+//! | `tasks/cancel` | interrupts the code | interrupts the code |
 //!
+//! The code is a cell, or that of `run_python_code` (`programs`).
 //! The user of a client answers questions, by elicitation in both eras. The model has no part in these methods.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_core::NETWORK_KEY;
 use belljar_core::kernel::InputError;
-use belljar_sessions::{NotAsked, Question, Run, RunAnswer, RunNews, RunState};
+use belljar_core::{NETWORK_KEY, Party};
+use belljar_sessions::{NotAsked, Question, Run, RunAnswer, RunNews, RunState, SessionError};
 use rmcp::RoleServer;
 use rmcp::model::{
     CallToolRequestParams, CallToolResult, CreateTaskResult, DetailedTask, ElicitRequest, ErrorCode, ErrorData,
@@ -32,13 +33,14 @@ use super::runs::answer_in;
 use super::{Caller, EXECUTE, SessionTools, ToolAnswer, is_modern};
 use crate::activity::scope_of;
 use crate::apps;
-use crate::arguments::{self, ArgumentError, ExecuteCode};
+use crate::arguments::{self, ArgumentError, ExecuteCode, RunPythonCode};
 use crate::arrival::turn_of;
 use crate::elicitation::{can_ask, elicit_line, elicit_with};
 use crate::metrics::CallStatus;
 use crate::notifier::{ClientNotifier, NotificationFilter};
 use crate::report;
 use crate::task_transport::TASK;
+use crate::tool;
 
 /// The time for which a cell waits before its call becomes a task. The cell is saved by then, so that the task survives
 /// the server.
@@ -91,6 +93,15 @@ impl SessionTools {
         self.sessions.are_durable()
     }
 
+    /// Returns whether calls of a tool can begin as tasks.
+    pub(crate) fn can_be_task(&self, name: &str) -> bool {
+        match name {
+            EXECUTE => self.offer_tasks(),
+            tool::NAME => self.sessions.supports_programs(),
+            _ => false,
+        }
+    }
+
     /// Returns the answer of a call that became a task.
     pub(super) fn created_task(&self, run: &Run, context: &RequestContext<RoleServer>) -> ToolAnswer {
         let DetailedTask { task, .. } = self.described_task(run, can_ask(context));
@@ -133,7 +144,7 @@ impl SessionTools {
         for (key, response) in responses {
             if let Some(Question { call, .. }) = open.iter().find(|question| is_key_of(key, question)) {
                 // An operator may have answered in the meantime.
-                let (Ok(()) | Err(NotAsked)) = run.answer(*call, answer_in(response));
+                let (Ok(()) | Err(NotAsked)) = run.answer(*call, answer_in(response), Party::Client);
             }
         }
         Ok(())
@@ -183,34 +194,47 @@ impl SessionTools {
         }
     }
 
-    /// Begins a task of the protocol version 2025-11-25, for a call of `execute_code` that requests one. The result has
-    /// the task in its `_meta`, from where `task_transport` takes it.
+    /// Begins a task of the protocol version 2025-11-25, for a call that requests one. The result has the task in its
+    /// `_meta`, from where `task_transport` takes it.
     ///
     /// # Errors
-    /// When the tool cannot be called as a task, an argument is invalid, or the cell is not run.
+    /// When the tool cannot be called as a task, an argument is invalid, or the code is not run.
     pub(crate) async fn begin_task(
         &self,
         call: CallToolRequestParams,
         context: &RequestContext<RoleServer>,
     ) -> Result<CallToolResult, ErrorData> {
-        if call.name != EXECUTE {
+        let is_cell = call.name == EXECUTE;
+        let cannot_be_task = || {
             let message = format!("the tool `{}` cannot be called as a task", call.name);
-            return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, message, None));
+            ErrorData::new(ErrorCode::METHOD_NOT_FOUND, message, None)
+        };
+        if !self.can_be_task(&call.name) {
+            return Err(cannot_be_task());
         }
         let invalid = |error: ArgumentError| ErrorData::invalid_params(error.to_string(), None);
-        let parsed = arguments::parse::<ExecuteCode>(call.arguments.clone()).map_err(invalid)?;
         if report::requested(context).map_err(invalid)?.is_some() {
             return Err(ErrorData::invalid_params("the result of a task has no report", None));
         }
-        let (mut cell, session) = parsed.into_cell();
-        cell.network = context.meta.0.0.get(NETWORK_KEY).cloned();
-        cell.scope = scope_of(context);
         // Tasks send no progress and no messages: their call has ended.
         let (notifier, _) = ClientNotifier::new(NotificationFilter { level: None, progress: false });
         let (client, _) = CellClient::new(notifier, context, None);
-        let caller = Caller { peer: context.peer.clone(), modern: false, turn: turn_of(context) };
-        let begun = self.begin_unattended(cell, session, call.arguments, client, caller).await;
-        let run = begun.map_err(|error| ErrorData::invalid_params(session_error(&error), None))?;
+        let not_run = |error: SessionError| ErrorData::invalid_params(session_error(&error), None);
+        let (arguments, network) = (call.arguments, context.meta.0.0.get(NETWORK_KEY).cloned());
+        let run = if is_cell {
+            let (mut cell, session) = arguments::parse::<ExecuteCode>(arguments.clone()).map_err(invalid)?.into_cell();
+            (cell.network, cell.scope) = (network, scope_of(context));
+            let caller = Caller { peer: context.peer.clone(), modern: false, turn: turn_of(context) };
+            self.begin_unattended(cell, session, arguments, client, caller).await.map_err(not_run)?
+        } else {
+            let parsed = arguments::parse::<RunPythonCode>(arguments.clone()).and_then(RunPythonCode::into_request);
+            let mut request = parsed.map_err(invalid)?;
+            (request.network, request.scope) = (network, scope_of(context));
+            let begun = self.begin_program(request, arguments, &client, context, true).map_err(not_run)?;
+            let run = begun.ok_or_else(cannot_be_task)?;
+            self.sessions.publish_run(&run).await;
+            run
+        };
         let mut result = CallToolResult::success(Vec::new());
         result.meta.get_or_insert_default().insert(TASK.to_owned(), self.legacy_task(&run, context));
         Ok(result)
@@ -325,7 +349,7 @@ impl SessionTools {
                 }
             };
             // Another client may have answered in the meantime.
-            let (Ok(()) | Err(NotAsked)) = run.answer(call, answer);
+            let (Ok(()) | Err(NotAsked)) = run.answer(call, answer, Party::Client);
         }
     }
 }

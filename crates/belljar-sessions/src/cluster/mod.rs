@@ -222,6 +222,13 @@ impl Cluster {
         Some(Node { id: id.to_owned(), address })
     }
 
+    /// Forgets the address of a replica whose lease has run out, so that it is not found any more.
+    pub fn forget_node(&self, id: &str) {
+        if let Some(node) = NodeId::parse(id) {
+            self.addresses.lock().remove(&node);
+        }
+    }
+
     /// Returns whether the lease of a replica runs. A store that cannot be reached proves nothing.
     pub async fn is_alive(&self, id: &str) -> bool {
         let Some(node) = NodeId::parse(id) else { return false };

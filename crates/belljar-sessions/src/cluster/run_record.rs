@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::id::SessionId;
-use crate::runs::{Question, Run, RunId, RunInfo};
+use crate::runs::{Question, Run, RunId, RunInfo, RunOutcome};
 use crate::store::StoredRun;
 
 /// The maximum number of characters of code in a record.
@@ -40,6 +40,12 @@ pub(super) struct RecordedEnd {
     pub(super) ended: u64,
     /// True once a client has polled the result.
     pub(super) is_fetched: bool,
+    /// The outcome, unless an earlier build has written the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) outcome: Option<RunOutcome>,
+    /// The number of calls, if the code could make any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) call_count: Option<u64>,
     pub(super) result: RecordedResult,
 }
 

@@ -22,7 +22,7 @@ use super::cleaning::{encode, has_passed};
 use super::run_record::{RecordedEnd, RecordedResult, RunRecord};
 use super::{Cluster, MAX_ADDRESSES, Node, wait};
 use crate::id::SessionId;
-use crate::runs::{Question, Run, RunId, RunInfo, RunState};
+use crate::runs::{Question, Run, RunId, RunInfo, RunOutcome, RunState};
 use crate::sessions::{Owner, milliseconds_now};
 use crate::store::{Store, StoreError, StoredRun};
 
@@ -59,6 +59,10 @@ pub struct DistantRun {
     pub owner: Option<Owner>,
     /// The state: [`RunState::Running`], [`RunState::Waiting`] or [`RunState::Completed`].
     pub state: RunState,
+    /// The outcome, if the run waits or has ended, unless an earlier build has stored the end.
+    pub outcome: Option<RunOutcome>,
+    /// The number of calls, if the run has ended and its code could make any.
+    pub call_count: Option<u64>,
     /// The questions that the run waits for.
     pub questions: Vec<Question>,
 }
@@ -150,16 +154,16 @@ impl Cluster {
 
     /// Stores the result of a run whose client has left, and ends the run then, in the background: no client sees the
     /// result before it is stored.
-    pub(crate) fn complete_run(self: &Arc<Self>, run: Arc<Run>, result: Value) {
+    pub(crate) fn complete_run(self: &Arc<Self>, run: Arc<Run>, result: Value, outcome: RunOutcome) {
         let this = self.clone();
         let mut completing = self.completing.lock();
         // Those that have ended.
         while completing.try_join_next().is_some() {}
         let complete = async move {
-            if let Err(error) = this.write_end(&run, &result).await {
+            if let Err(error) = this.write_end(&run, &result, Some(outcome)).await {
                 tracing::warn!(%error, "the result of a run is not stored: it is lost when the server ends");
             }
-            run.complete(result);
+            run.complete(result, Some(outcome));
         };
         completing.spawn_on(complete, &self.handle);
     }
@@ -171,7 +175,7 @@ impl Cluster {
     }
 
     /// Stores the result of a run in its record, unless it is there.
-    async fn write_end(&self, run: &Run, result: &Value) -> Result<(), StoreError> {
+    async fn write_end(&self, run: &Run, result: &Value, outcome: Option<RunOutcome>) -> Result<(), StoreError> {
         let id = &run.info.id;
         let noted = self.noted_run(id);
         let mut noted = noted.lock().await;
@@ -193,7 +197,8 @@ impl Cluster {
         };
         record.questions.clear();
         record.is_waiting = false;
-        record.end = Some(RecordedEnd { ended: milliseconds_now(), is_fetched: false, result });
+        let (ended, call_count) = (milliseconds_now(), run.call_count());
+        record.end = Some(RecordedEnd { ended, is_fetched: false, outcome, call_count, result });
         let written = records.put(id.as_str(), version.as_ref(), &encode(&record)?).await?;
         *noted = written.map_or(Noted::Over, |version| Noted::Written(Box::new(record), version));
         Ok(())
@@ -233,7 +238,7 @@ impl Cluster {
         let (this, run) = (self.clone(), run.clone());
         self.handle.spawn(async move {
             let update = async {
-                this.write_end(&run, &result).await?;
+                this.write_end(&run, &result, run.outcome()).await?;
                 if run.is_fetched() { this.write_fetched(&run.info.id).await } else { Ok(()) }
             };
             if let Err(error) = update.await {
@@ -308,7 +313,8 @@ impl Cluster {
         if end.is_fetched {
             ended.set_fetched();
         }
-        ended.complete(result);
+        ended.set_call_count(end.call_count);
+        ended.complete(result, end.outcome);
         *self.noted_run(run).lock().await = Noted::Written(Box::new(record), version);
         Ok(Some(FoundRun::Completed(Arc::new(ended))))
     }
@@ -428,11 +434,11 @@ impl Cluster {
 
 fn distant(run: &RunId, record: RunRecord) -> Option<DistantRun> {
     let session = SessionId::parse(&record.session)?;
-    let state = match (&record.end, record.is_waiting) {
-        (Some(_), _) => RunState::Completed,
-        (None, true) => RunState::Waiting,
-        (None, false) => RunState::Running,
+    let (state, outcome, call_count) = match &record.end {
+        Some(end) => (RunState::Completed, end.outcome, end.call_count),
+        None if record.is_waiting => (RunState::Waiting, Some(RunOutcome::Paused), None),
+        None => (RunState::Running, None, None),
     };
-    let owner = record.owner.as_deref().map(Into::into);
-    Some(DistantRun { info: record.info(run), session, owner, state, questions: record.questions })
+    let (info, owner) = (record.info(run), record.owner.as_deref().map(Into::into));
+    Some(DistantRun { info, session, owner, state, outcome, call_count, questions: record.questions })
 }

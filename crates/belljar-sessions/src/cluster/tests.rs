@@ -5,7 +5,7 @@ use belljar_store::{ClusterUrl, CommitError, HeaderCache, Variables};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::runs::{Run, RunInfo, RunState};
+use crate::runs::{Run, RunInfo, RunOutcome, RunState};
 use crate::store::{Store, StoreError};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -144,9 +144,9 @@ fn run() -> Arc<Run> {
     Arc::new(run)
 }
 
-/// Ends a run with a result, and waits until this is stored.
+/// Ends a run with a result and an error, and waits until this is stored.
 fn complete(cluster: &Arc<Cluster>, run: &Arc<Run>, result: Value) {
-    cluster.complete_run(run.clone(), result);
+    cluster.complete_run(run.clone(), result, RunOutcome::Error);
     wait(&cluster.handle, cluster.finish_results());
     assert!(run.result().is_some());
 }
@@ -162,12 +162,15 @@ fn runs_are_found_until_they_are_forgotten() {
         wait(&cluster.handle, cluster.publish_run(&run)).unwrap();
         assert!(matches!(find(&run), Some(FoundRun::Active(session)) if session == run.session));
         let listed = || wait(&cluster.handle, cluster.distant_runs(&[], |_| true)).unwrap();
-        assert_eq!(listed()[0].state, RunState::Running);
+        assert_eq!((listed()[0].state, listed()[0].outcome), (RunState::Running, None));
         let result = json!({ "text": "x".repeat(size) });
+        run.set_call_count(Some(2));
         complete(&cluster, &run, result.clone());
         let Some(FoundRun::Completed(found)) = find(&run) else { panic!("the result is not found") };
         assert_eq!((&*found.result().unwrap(), &*found.info.code), (&result, "1 + 1"));
-        assert_eq!(listed()[0].state, RunState::Completed);
+        let end = (Some(RunOutcome::Error), Some(2));
+        assert_eq!((found.outcome(), found.call_count()), end);
+        assert_eq!((listed()[0].state, (listed()[0].outcome, listed()[0].call_count)), (RunState::Completed, end));
         // A result that its client has is not listed any more.
         run.set_fetched();
         cluster.update_result(&run);
@@ -176,6 +179,23 @@ fn runs_are_found_until_they_are_forgotten() {
         cluster.forget_run(&run.info.id);
         until(|| find(&run).is_none());
     }
+}
+
+#[test]
+fn end_that_an_earlier_build_has_written_is_found() {
+    let (cluster, _store) = join(HOUR);
+    let (run, records) = (run(), cluster.services.records("runs").unwrap());
+    let record = json!({
+        "session": run.session.as_str(), "node": cluster.node(), "owner": null, "code": "1 + 1", "began": 1,
+        "is_new_session": false, "is_program": false, "is_waiting": false, "questions": [],
+        "end": { "ended": 2, "is_fetched": false, "result": { "here": "result" } },
+    });
+    wait(&cluster.handle, records.put(run.info.id.as_str(), None, record.to_string().as_bytes())).unwrap().unwrap();
+    let found = wait(&cluster.handle, cluster.find_run(&run.info.id)).unwrap();
+    let Some(FoundRun::Completed(found)) = found else { panic!("the result is not found") };
+    assert_eq!((&*found.result().unwrap(), found.outcome(), found.call_count()), (&json!("result"), None, None));
+    let listed = wait(&cluster.handle, cluster.distant_runs(&[], |_| true)).unwrap();
+    assert_eq!((listed[0].state, listed[0].outcome), (RunState::Completed, None));
 }
 
 fn until(holds: impl Fn() -> bool) {

@@ -4,11 +4,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use belljar_core::kernel::CellObserver;
-use belljar_core::mime::DisplayEvent;
+use belljar_core::mime::{DisplayEvent, Image, ImageFormat, MimeBundle};
 use belljar_core::truncation::cut_middle;
-use belljar_core::{ConnectionRecord, Output, Stream, ToolCallEvent};
+use belljar_core::{
+    CellStatus, ConnectionRecord, OperatorAnswer, Outcome, Output, Party, RunReport, Stream, ToolCallEvent,
+};
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 use super::observer::WatchedObserver;
 use super::output::BoundedOutput;
@@ -23,18 +25,27 @@ use crate::sessions::milliseconds_now;
 /// The maximum number of bytes of the recorded code of a cell, and of a question.
 const MAX_CODE: usize = 64 << 10;
 const MAX_QUESTION: usize = 8 << 10;
+/// The maximum number of open questions of a cell. Further calls of tools ask once others have their answers.
+const MAX_QUESTIONS: usize = 64;
 /// The maximum number of recorded calls of tools, and connections, of a cell.
 const MAX_CALLS: usize = 500;
 const MAX_CONNECTIONS: usize = 200;
-/// The number of bytes that a record counts in addition to its texts.
+/// The maximum number of bytes of the names of a cell's packages.
+const MAX_INSTALLED: usize = 16 << 10;
+/// The number of bytes that a record, a call, a connection and a file count in addition to their texts.
 const RECORD_BYTES: usize = 1024;
+const CALL_BYTES: usize = 200;
+const CONNECTION_BYTES: usize = 200;
+const FILE_BYTES: usize = 100;
+/// The number of bytes by which a cell grows until the history counts them.
+const COUNT_STEP: usize = 64 << 10;
 
 /// The record of a cell.
 pub struct CellRecord {
     /// The number of the cell in its session, from 1 on.
     pub number: u64,
     /// The code. The middle of long code is left out.
-    pub code: String,
+    pub code: Arc<str>,
     /// The time at which the cell was submitted, in milliseconds since 1970.
     pub queued: u64,
     /// True if an operator has submitted the cell.
@@ -42,7 +53,9 @@ pub struct CellRecord {
     run: OnceLock<Weak<Run>>,
     place: Place,
     state: Mutex<State>,
-    /// The bytes that the history has counted for this record.
+    /// The permits for open questions.
+    asking: Arc<Semaphore>,
+    /// The bytes that the history has counted for this record. Changed while the session's state is locked.
     counted: AtomicUsize,
 }
 
@@ -58,6 +71,8 @@ struct State {
     installed: Vec<String>,
     questions: Questions,
     memory: Option<u64>,
+    /// The bytes of the calls, connections, packages and files, and of the error.
+    other_bytes: usize,
 }
 
 impl CellRecord {
@@ -68,7 +83,7 @@ impl CellRecord {
         session: &Arc<SessionHistory>,
         history: &Arc<History>,
     ) -> Self {
-        let code = bounded(code, MAX_CODE);
+        let code: Arc<str> = bounded(code, MAX_CODE).into();
         let state = State {
             state: CellState::Pending,
             began: None,
@@ -81,8 +96,8 @@ impl CellRecord {
             installed: Vec::new(),
             questions: Questions::default(),
             memory: None,
+            other_bytes: 0,
         };
-        let counted = AtomicUsize::new(RECORD_BYTES + code.len());
         Self {
             number,
             code,
@@ -91,17 +106,43 @@ impl CellRecord {
             run: OnceLock::new(),
             place: Place { history: Arc::downgrade(history), session: Arc::downgrade(session) },
             state: Mutex::new(state),
-            counted,
+            asking: Arc::new(Semaphore::new(MAX_QUESTIONS)),
+            counted: AtomicUsize::new(0),
         }
     }
 
-    /// Returns the size of a record that has just begun, in bytes.
-    pub(super) fn size(&self) -> usize {
-        RECORD_BYTES + self.code.len()
+    /// Returns the bytes of the record, whose state has this size.
+    fn size(&self, state: usize) -> usize {
+        RECORD_BYTES + self.code.len() + state
     }
 
     pub(super) fn counted_bytes(&self) -> usize {
         self.counted.load(Ordering::Relaxed)
+    }
+
+    /// Counts the bytes of the record as it is now. Returns those that were counted before, and now. The session's
+    /// state must be locked.
+    pub(super) fn recount(&self) -> (usize, usize) {
+        let now = self.size(self.state.lock().size());
+        (self.counted.swap(now, Ordering::Relaxed), now)
+    }
+
+    /// Changes the state, and has the history count it if it has grown or shrunk by much.
+    fn update<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let (changed, size) = {
+            let mut state = self.state.lock();
+            let changed = change(&mut state);
+            (changed, state.size())
+        };
+        if self.size(size).abs_diff(self.counted_bytes()) >= COUNT_STEP {
+            self.place.recount(self);
+        }
+        changed
+    }
+
+    /// Leaves out the output so far.
+    pub(super) fn drop_output(&self) {
+        self.state.lock().output.omit();
     }
 
     pub(crate) fn set_run(&self, run: &Arc<Run>) {
@@ -153,7 +194,8 @@ impl CellRecord {
     pub fn questions(&self) -> Vec<CellQuestion> {
         let mut questions = self.state.lock().questions.open();
         if let Some(run) = self.run().filter(|run| run.state() != RunState::Completed) {
-            questions.extend(run.visible_questions().into_iter().map(|question| CellQuestion {
+            let visible = run.visible_questions().into_iter().take(MAX_QUESTIONS);
+            questions.extend(visible.map(|question| CellQuestion {
                 is_approval: !Run::is_input(question.call),
                 number: question.call,
                 message: bounded(&question.message, MAX_QUESTION),
@@ -172,7 +214,7 @@ impl CellRecord {
             }
             None => self.run().is_some_and(|run| {
                 let answer = line.map_or(RunAnswer::Declined, RunAnswer::Text);
-                run.answer(number, answer).is_ok()
+                run.answer(number, answer, Party::Operator).is_ok()
             }),
         };
         if is_answered {
@@ -213,6 +255,8 @@ impl CellRecord {
                 state.state = CellState::Completed(report.status.clone());
                 state.output = BoundedOutput::of(&report.outputs);
                 state.files.clone_from(&report.files);
+                let files: usize = report.files.iter().map(|change| FILE_BYTES + change.file.path.len()).sum();
+                state.other_bytes += files + size_of_error(&report.status);
                 state.memory = report.memory;
             }
             Err(error) => state.state = CellState::NotRun(described(error)),
@@ -220,8 +264,34 @@ impl CellRecord {
         self.end(state);
     }
 
+    /// Ends the record of code that ran once, and whose output was recorded while it ran.
+    pub(super) fn complete_run(&self, result: Result<&RunReport, String>) {
+        let mut state = self.state.lock();
+        if state.ended.is_some() {
+            return;
+        }
+        match result {
+            Ok(report) => {
+                for image in &report.images {
+                    state.output.push_bundle(&bundle_of(image), Output::Display);
+                }
+                if let Outcome::Success(Some(value)) = &report.outcome {
+                    let bundle: MimeBundle = [("text/plain".to_owned(), value.text.as_str().into())].into();
+                    state.output.push_bundle(&bundle, Output::ExecuteResult);
+                }
+                let status = CellStatus::from(&report.outcome);
+                state.other_bytes += size_of_error(&status);
+                state.state = CellState::Completed(status);
+                // Backends that do not measure it report zero.
+                state.memory = Some(report.statistics.peak_memory).filter(|memory| *memory > 0);
+            }
+            Err(reason) => state.state = CellState::NotRun(reason),
+        }
+        self.end(state);
+    }
+
     /// Ends the record of a cell whose job was dropped.
-    fn abandon(&self) {
+    pub(super) fn abandon(&self) {
         let mut state = self.state.lock();
         if state.ended.is_none() {
             state.state = CellState::NotRun("the call was cancelled, or the session has ended".into());
@@ -232,15 +302,14 @@ impl CellRecord {
     fn end(&self, mut state: parking_lot::MutexGuard<'_, State>) {
         state.ended = Some(milliseconds_now());
         state.questions.clear();
-        let (bytes, memory) = (state.size(), state.memory);
+        let memory = state.memory;
         drop(state);
-        self.counted.fetch_add(bytes, Ordering::Relaxed);
-        if let (Some(history), Some(session)) = (self.place.history.upgrade(), self.place.session.upgrade()) {
-            history.add_bytes(&session, bytes);
-            if memory.is_some() {
-                session.state.lock().memory = memory;
-            }
+        if memory.is_some()
+            && let Some(session) = self.place.session.upgrade()
+        {
+            session.state.lock().memory = memory;
         }
+        self.place.recount(self);
         self.send(SessionChange::Completed);
     }
 
@@ -251,10 +320,7 @@ impl CellRecord {
     }
 
     pub(super) fn on_stream(&self, stream: Stream, bytes: &[u8]) {
-        let (text, end) = {
-            let mut state = self.state.lock();
-            (state.output.push_bytes(stream, bytes), state.output.written)
-        };
+        let (text, end) = self.update(|state| (state.output.push_bytes(stream, bytes), state.output.written));
         let Some(session) = self.place.session.upgrade().filter(|session| session.is_followed()) else { return };
         if !text.is_empty() {
             session.send(Some(self.number), SessionChange::Output { stream, text: text.into(), end });
@@ -262,87 +328,104 @@ impl CellRecord {
     }
 
     pub(super) fn on_display(&self, event: &DisplayEvent) {
-        {
-            let mut state = self.state.lock();
-            match event {
-                DisplayEvent::Display(data) => state.output.push_bundle(&data.data, Output::Display),
-                DisplayEvent::ExecuteResult(data) => state.output.push_bundle(&data.data, Output::ExecuteResult),
-                DisplayEvent::Clear { .. } => state.output.clear(),
-                // The end of the cell has the last version.
-                DisplayEvent::Update(_) => return,
-            }
+        // The end of the cell has the last version.
+        if matches!(event, DisplayEvent::Update(_)) {
+            return;
         }
+        self.update(|state| match event {
+            DisplayEvent::Display(data) => state.output.push_bundle(&data.data, Output::Display),
+            DisplayEvent::ExecuteResult(data) => state.output.push_bundle(&data.data, Output::ExecuteResult),
+            DisplayEvent::Clear { .. } => state.output.clear(),
+            DisplayEvent::Update(_) => {}
+        });
         self.send(SessionChange::Displayed);
     }
 
     pub(super) fn on_installed(&self, packages: &str) {
-        let mut state = self.state.lock();
-        if state.installed.len() < MAX_CONNECTIONS {
-            state.installed.push(bounded(packages, MAX_QUESTION));
-        }
+        self.update(|state| {
+            let installed: usize = state.installed.iter().map(String::len).sum();
+            if installed + packages.len() <= MAX_INSTALLED {
+                state.installed.push(packages.to_owned());
+                state.other_bytes += packages.len();
+            }
+        });
     }
 
     pub(super) fn on_connection(&self, record: &ConnectionRecord) {
-        let mut state = self.state.lock();
-        if state.connections.len() < MAX_CONNECTIONS {
-            state.connections.push(record.clone());
-        }
+        self.update(|state| {
+            if state.connections.len() < MAX_CONNECTIONS {
+                let texts = [&record.method, &record.path, &record.rule, &record.error];
+                let bytes: usize = texts.into_iter().flatten().map(String::len).sum();
+                state.other_bytes += CONNECTION_BYTES + record.host.len() + bytes;
+                state.connections.push(record.clone());
+            }
+        });
     }
 
     pub(super) fn on_call(&self, event: &ToolCallEvent<'_>) {
-        {
-            let mut state = self.state.lock();
-            let State { calls, omitted_calls, .. } = &mut *state;
-            let known = calls.iter_mut().rev().find(|call| call.number == event.number);
-            let is_known = known.is_some();
-            if let Some(call) = known {
-                (call.status, call.duration_ms) = (event.status, event.duration_ms);
-                call.result_bytes = event.result_bytes;
-                call.error = event.error.map(str::to_owned);
-            } else if calls.len() < MAX_CALLS {
-                calls.push(RecordedCall {
-                    number: event.number,
-                    server: event.server.to_owned(),
-                    tool: event.tool.to_owned(),
-                    arguments: event.arguments.to_owned(),
-                    status: event.status,
-                    began: milliseconds_now(),
-                    duration_ms: event.duration_ms,
-                    result_bytes: event.result_bytes,
-                    error: event.error.map(str::to_owned),
-                });
-            }
-            if !is_known && event.status == "running" && calls.last().is_none_or(|last| last.number != event.number) {
-                *omitted_calls += 1;
-            }
-        }
+        self.update(|state| state.note_call(event));
         self.send(SessionChange::Called);
     }
 
-    /// Puts a question about a call of a tool, and waits for the answer of an operator.
-    pub(super) async fn ask(self: Arc<Self>, message: String) -> Option<String> {
+    /// Puts a question about a call of a tool, and waits for the answer of an operator, or for the end of the cell.
+    pub(super) async fn ask(self: Arc<Self>, message: String) -> OperatorAnswer {
+        let Ok(permit) = self.asking.clone().acquire_owned().await else { return OperatorAnswer::Withdrawn };
         let (answer, receiver) = oneshot::channel();
         let reply = Box::new(move |line| drop(answer.send(line)));
         let message = bounded(&message, MAX_QUESTION);
-        let number = self.state.lock().questions.ask(message, true, reply);
+        let asked = self.update(|state| {
+            let is_running = state.ended.is_none();
+            is_running.then(|| state.questions.ask(message, true, reply, permit))
+        });
+        let Some(number) = asked else { return OperatorAnswer::Withdrawn };
         let _withdrawn = WithdrawOnDrop { record: &self, number };
         self.send(SessionChange::QuestionsChanged);
-        receiver.await.unwrap_or(None)
+        match receiver.await {
+            Ok(Some(line)) => OperatorAnswer::Line(line),
+            Ok(None) => OperatorAnswer::Declined,
+            Err(_) => OperatorAnswer::Withdrawn,
+        }
     }
 
-    /// Puts a question of `input()`. `reply` receives the line.
-    pub(super) fn ask_for_line(&self, prompt: &str, reply: impl FnOnce(Option<String>) + Send + 'static) {
+    /// Puts a question of `input()`. `reply` receives the line. Returns false if too many questions are open.
+    pub(super) fn ask_for_line(&self, prompt: &str, reply: impl FnOnce(Option<String>) + Send + 'static) -> bool {
+        let Ok(permit) = self.asking.clone().try_acquire_owned() else { return false };
         let prompt = if prompt.trim().is_empty() { "The code requests a line of input" } else { prompt };
-        self.state.lock().questions.ask(bounded(prompt, MAX_QUESTION), false, Box::new(reply));
+        let prompt = bounded(prompt, MAX_QUESTION);
+        self.update(|state| state.questions.ask(prompt, false, Box::new(reply), permit));
         self.send(SessionChange::QuestionsChanged);
+        true
     }
 }
 
 impl State {
     fn size(&self) -> usize {
-        let calls: usize =
-            self.calls.iter().map(|call| 200 + call.arguments.len() + call.error.as_ref().map_or(0, String::len)).sum();
-        self.output.size() + calls + 300 * self.connections.len() + 200 * self.files.len()
+        self.output.size() + self.questions.size() + self.other_bytes
+    }
+
+    /// Records a call of a tool that begins, or has ended.
+    fn note_call(&mut self, event: &ToolCallEvent<'_>) {
+        if let Some(call) = self.calls.iter_mut().rev().find(|call| call.number == event.number) {
+            (call.status, call.duration_ms) = (event.status, event.duration_ms);
+            call.result_bytes = event.result_bytes;
+            call.error = event.error.map(str::to_owned);
+            self.other_bytes += event.error.map_or(0, str::len);
+        } else if self.calls.len() < MAX_CALLS {
+            self.other_bytes += CALL_BYTES + event.arguments.len() + event.error.map_or(0, str::len);
+            self.calls.push(RecordedCall {
+                number: event.number,
+                server: event.server.to_owned(),
+                tool: event.tool.to_owned(),
+                arguments: event.arguments.to_owned(),
+                status: event.status,
+                began: milliseconds_now(),
+                duration_ms: event.duration_ms,
+                result_bytes: event.result_bytes,
+                error: event.error.map(str::to_owned),
+            });
+        } else if event.status == "running" {
+            self.omitted_calls += 1;
+        }
     }
 }
 
@@ -368,6 +451,11 @@ impl CellGuard {
     pub(crate) fn new(record: Arc<CellRecord>) -> Self {
         Self(record)
     }
+
+    /// Returns the number of the cell.
+    pub(crate) fn number(&self) -> u64 {
+        self.0.number
+    }
 }
 
 impl Drop for CellGuard {
@@ -384,7 +472,59 @@ fn described(error: &SessionError) -> String {
     }
 }
 
+/// Returns an image as Jupyter displays it.
+fn bundle_of(image: &Image) -> MimeBundle {
+    let data = match image.format {
+        // Jupyter has SVG as text.
+        ImageFormat::Svg => String::from_utf8_lossy(&image.bytes()).into_owned(),
+        ImageFormat::Png | ImageFormat::Jpeg => image.base64.clone(),
+    };
+    [(image.format.mime_type().to_owned(), data.into())].into()
+}
+
+/// Returns the bytes of the error that a cell ended with.
+fn size_of_error(status: &CellStatus) -> usize {
+    let lines = |traceback: &[String]| traceback.iter().map(String::len).sum::<usize>();
+    match status {
+        CellStatus::Error(error) => error.name.len() + error.message.len() + lines(&error.traceback),
+        CellStatus::TimedOut { traceback, .. } => lines(traceback),
+        CellStatus::Ok | CellStatus::KernelDied(_) => 0,
+    }
+}
+
 /// Returns a text without its middle beyond a length in bytes.
 fn bounded(text: &str, max: usize) -> String {
     cut_middle(text, max, |omitted| format!("\n[… {omitted} bytes are left out …]\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use super::*;
+    use crate::id::SessionId;
+
+    /// Returns the answer to a question, after `act` has done something with its cell.
+    async fn answer_after(act: impl FnOnce(&CellRecord)) -> OperatorAnswer {
+        let history = Arc::new(History::default());
+        let record = history.begin_cell(&SessionId::random().unwrap(), None, "1", false);
+        let mut asking = pin!(record.clone().ask("Allow it?".into()));
+        assert!(asking.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        act(&record);
+        asking.await
+    }
+
+    #[tokio::test]
+    async fn question_of_a_cell_that_ends_is_withdrawn_and_not_declined() {
+        let answered = |line: Option<&str>| {
+            let line = line.map(str::to_owned);
+            answer_after(move |record| assert!(record.answer(1, line)))
+        };
+        assert_eq!(answered(Some("yes")).await, OperatorAnswer::Line("yes".into()));
+        assert_eq!(answered(None).await, OperatorAnswer::Declined);
+        let ended = answer_after(|record| record.complete(&Err(SessionError::Gone))).await;
+        assert_eq!(ended, OperatorAnswer::Withdrawn);
+        assert_eq!(answer_after(CellRecord::abandon).await, OperatorAnswer::Withdrawn);
+    }
 }

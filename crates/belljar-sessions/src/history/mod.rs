@@ -10,6 +10,8 @@
 //!
 //! | file | subject |
 //! | --- | --- |
+//! | `session` | the history of one session |
+//! | `run` | code that runs once, without a session |
 //! | `cell` | the record of a cell |
 //! | `snapshot` | a recorded cell as it is at a moment |
 //! | `output` | the output of a cell, within bounds |
@@ -26,10 +28,12 @@ mod observer;
 mod output;
 mod overview;
 mod questions;
+mod run;
+mod session;
 mod snapshot;
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -43,6 +47,9 @@ pub use event::{SessionChange, SessionEvent};
 pub use handle::SessionHandle;
 pub use overview::{SessionActivity, SessionOverview};
 pub use questions::CellQuestion;
+pub use run::RunRecord;
+pub use session::SessionHistory;
+pub(crate) use session::{Absence, AbsenceReason};
 pub use snapshot::{CellSnapshot, CellState, RecordedCall};
 
 /// The maximum number of cells that are recorded for a session.
@@ -50,47 +57,44 @@ const MAX_CELLS: usize = 500;
 /// The maximum number of bytes of the cells of a session, and of all sessions.
 const MAX_SESSION_BYTES: usize = 16 << 20;
 const MAX_BYTES: usize = 256 << 20;
-/// The maximum number of ended sessions whose cells are kept.
-const MAX_ENDED: usize = 1000;
-/// The number of events that a slow reader may be behind.
+/// The maximum number of absent sessions whose cells are kept: those that have ended, and those that were given up to
+/// the cluster's store. As many calls that have run code once are kept, too.
+const MAX_ABSENT: usize = 1000;
+/// The number of events that a slow reader of all sessions may be behind.
 const EVENT_CAPACITY: usize = 1024;
 
 /// The histories of a server's sessions.
 pub struct History {
-    sessions: Mutex<HashMap<SessionId, Arc<SessionHistory>>>,
+    known: Mutex<KnownSessions>,
     changes: broadcast::Sender<SessionEvent>,
+    /// The bytes of all cells, as far as they are counted.
     bytes: AtomicUsize,
 }
 
-/// The history of a session.
-pub struct SessionHistory {
-    /// The name of the session.
-    pub handle: SessionHandle,
-    /// The only client that may use the session, if it was created with authentication.
-    pub owner: Option<Owner>,
-    /// The time at which the session was created, or first used since the server's start, in milliseconds since 1970.
-    pub created: u64,
-    state: Mutex<SessionCells>,
-    events: broadcast::Sender<SessionEvent>,
-    changes: broadcast::Sender<SessionEvent>,
-    updated: AtomicU64,
+/// The sessions that have a history. Locked before the state of one of them.
+#[derive(Default)]
+struct KnownSessions {
+    sessions: HashMap<SessionId, Arc<SessionHistory>>,
+    /// Those that are absent, in the order in which they became so.
+    absent: BTreeMap<u64, SessionId>,
+    /// The calls that have run code once, in the order in which they ended. There may be far more of them than of
+    /// sessions.
+    ended_runs: BTreeMap<u64, SessionId>,
+    /// The number of absences so far.
+    turns: u64,
 }
 
-#[derive(Default)]
-struct SessionCells {
-    cells: VecDeque<Arc<CellRecord>>,
-    /// The number of cells so far.
-    count: u64,
-    bytes: usize,
-    ended: Option<u64>,
-    /// The most bytes of memory that the interpreter has had, as of the last cell that has ended.
-    memory: Option<u64>,
+impl KnownSessions {
+    /// Returns the absent ones among those that `history` is one of: sessions, or code that ran once.
+    fn queue_of(&mut self, history: &SessionHistory) -> &mut BTreeMap<u64, SessionId> {
+        if history.is_run() { &mut self.ended_runs } else { &mut self.absent }
+    }
 }
 
 impl Default for History {
     fn default() -> Self {
         let (changes, _) = broadcast::channel(EVENT_CAPACITY);
-        Self { sessions: Mutex::default(), changes, bytes: AtomicUsize::new(0) }
+        Self { known: Mutex::default(), changes, bytes: AtomicUsize::new(0) }
     }
 }
 
@@ -102,7 +106,7 @@ impl History {
 
     /// Returns the history of a session, if the session was used since the server's start.
     pub fn find(&self, id: &SessionId) -> Option<Arc<SessionHistory>> {
-        self.sessions.lock().get(id).cloned()
+        self.known.lock().sessions.get(id).cloned()
     }
 
     /// Returns the history of a session that exists, also if it was not used since the server's start.
@@ -112,70 +116,90 @@ impl History {
 
     /// Returns the histories of sessions whose cells may ask something.
     pub fn asking(&self) -> Vec<Arc<SessionHistory>> {
-        let mut all: Vec<Arc<SessionHistory>> = self.all().into_iter().map(|(_, history)| history).collect();
-        all.retain(|history| history.ended().is_none());
-        all.sort_by_key(|history| std::cmp::Reverse(history.updated.load(Ordering::Relaxed)));
+        let mut all = self.all();
+        all.retain(|history| history.absence().is_none());
+        all.sort_by_key(|history| std::cmp::Reverse(history.updated()));
         all
     }
 
     /// Returns the history of a session, and begins it if there is none.
     pub(crate) fn session(&self, id: &SessionId, owner: Option<&Owner>) -> Arc<SessionHistory> {
-        let mut sessions = self.sessions.lock();
-        if let Some(found) = sessions.get(id) {
+        let mut known = self.known.lock();
+        if let Some(found) = known.sessions.get(id) {
             return found.clone();
         }
-        let history = Arc::new(SessionHistory {
-            handle: SessionHandle::of(id),
-            owner: owner.cloned(),
-            created: milliseconds_now(),
-            state: Mutex::default(),
-            events: broadcast::channel(EVENT_CAPACITY).0,
-            changes: self.changes.clone(),
-            updated: AtomicU64::new(milliseconds_now()),
-        });
-        sessions.insert(id.clone(), history.clone());
-        drop(sessions);
+        let history = Arc::new(SessionHistory::new(id, owner, self.changes.clone(), None));
+        known.sessions.insert(id.clone(), history.clone());
+        drop(known);
         history.send(None, SessionChange::Created);
         history
     }
 
-    /// Notes that a session has ended. Its cells stay until others need the memory.
-    pub(crate) fn end(&self, id: &SessionId) {
-        let Some(history) = self.find(id) else { return };
-        history.state.lock().ended.get_or_insert_with(milliseconds_now);
-        history.send(None, SessionChange::Closed);
-        self.forget_ended();
+    /// Notes that a session is not in the table any more. Its cells stay until others need the memory.
+    pub(crate) fn set_absent(&self, id: &SessionId, reason: AbsenceReason) {
+        let mut known = self.known.lock();
+        let Some(history) = known.sessions.get(id).cloned() else { return };
+        known.turns += 1;
+        let turn = known.turns;
+        let earlier = {
+            let mut state = history.state.lock();
+            // Nothing follows the end.
+            if state.absence.is_some_and(|absence| absence.reason == AbsenceReason::Completed) {
+                return;
+            }
+            state.absence.replace(Absence { reason, since: milliseconds_now(), turn })
+        };
+        if let Some(earlier) = earlier {
+            known.absent.remove(&earlier.turn);
+        }
+        known.queue_of(&history).insert(turn, id.clone());
+        let forgotten = self.forget_absent(&mut known, &history);
+        drop(known);
+        // Dropped here, since freeing many cells takes a while.
+        drop(forgotten);
+        if reason == AbsenceReason::Completed {
+            history.send(None, SessionChange::Closed);
+        }
+    }
+
+    /// Notes that a session is in the table again.
+    pub(crate) fn set_present(&self, id: &SessionId) {
+        let mut known = self.known.lock();
+        let Some(history) = known.sessions.get(id).cloned() else { return };
+        let absence = history.state.lock().absence.take();
+        if let Some(absence) = absence {
+            known.absent.remove(&absence.turn);
+        }
     }
 
     pub(crate) fn all_by_id(&self) -> HashMap<SessionId, Arc<SessionHistory>> {
-        self.sessions.lock().clone()
+        self.known.lock().sessions.clone()
     }
 
     /// Returns the session of a handle, and its history.
     pub(crate) fn find_handle(&self, handle: &SessionHandle) -> Option<(SessionId, Arc<SessionHistory>)> {
-        let sessions = self.sessions.lock();
-        let found = sessions.iter().find(|(_, history)| history.handle == *handle);
+        let known = self.known.lock();
+        let found = known.sessions.iter().find(|(_, history)| history.handle == *handle);
         found.map(|(id, history)| (id.clone(), history.clone()))
     }
 
-    fn all(&self) -> Vec<(SessionId, Arc<SessionHistory>)> {
-        self.sessions.lock().iter().map(|(id, history)| (id.clone(), history.clone())).collect()
+    fn all(&self) -> Vec<Arc<SessionHistory>> {
+        self.known.lock().sessions.values().cloned().collect()
     }
 
-    /// Forgets the sessions that ended first, beyond the maximum number.
-    fn forget_ended(&self) {
-        let mut ended: Vec<(u64, SessionId)> =
-            self.all().into_iter().filter_map(|(id, history)| Some((history.ended()?, id))).collect();
-        if ended.len() <= MAX_ENDED {
-            return;
-        }
-        ended.sort_unstable();
-        let surplus = ended.len() - MAX_ENDED;
-        for (_, id) in ended.into_iter().take(surplus) {
-            if let Some(history) = self.sessions.lock().remove(&id) {
-                self.bytes.fetch_sub(history.state.lock().bytes, Ordering::Relaxed);
+    /// Forgets the sessions that have been absent for longest, beyond the maximum number of those like `latest`.
+    /// Returns their histories.
+    fn forget_absent(&self, known: &mut KnownSessions, latest: &SessionHistory) -> Vec<Arc<SessionHistory>> {
+        let mut forgotten = Vec::new();
+        while known.queue_of(latest).len() > MAX_ABSENT
+            && let Some((_, id)) = known.queue_of(latest).pop_first()
+        {
+            if let Some(history) = known.sessions.remove(&id) {
+                self.bytes.fetch_sub(history.state.lock().forget_all(), Ordering::Relaxed);
+                forgotten.push(history);
             }
         }
+        forgotten
     }
 
     /// Records a cell that is about to be queued.
@@ -192,31 +216,45 @@ impl History {
         let record = Arc::new(CellRecord::new(state.count, code, by_operator, &session, self));
         state.cells.push_back(record.clone());
         drop(state);
-        self.add_bytes(&session, record.size());
+        self.recount(&session, &record);
         session.send(Some(record.number), SessionChange::Submitted);
         record
     }
 
-    /// Counts the bytes of a record, and forgets old cells beyond the limits.
-    fn add_bytes(&self, session: &SessionHistory, bytes: usize) {
+    /// Counts the bytes of a record as it is now, and forgets old cells beyond the limits. If that is not enough, a
+    /// cell that has not ended loses its output so far; at its end it has the output of its result.
+    fn recount(&self, session: &SessionHistory, record: &CellRecord) {
+        self.count(session, record);
+        if self.bytes.load(Ordering::Relaxed) <= MAX_BYTES {
+            return;
+        }
+        self.forget_oldest_sessions(session);
+        if self.bytes.load(Ordering::Relaxed) > MAX_BYTES && !record.has_ended() {
+            record.drop_output();
+            self.count(session, record);
+        }
+    }
+
+    /// Counts the bytes of a record as it is now, and forgets old cells of its session beyond the limits of one.
+    fn count(&self, session: &SessionHistory, record: &CellRecord) {
         let mut state = session.state.lock();
-        state.bytes += bytes;
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let Some((before, now)) = state.recount(record) else { return };
+        if now >= before {
+            self.bytes.fetch_add(now - before, Ordering::Relaxed);
+        } else {
+            self.bytes.fetch_sub(before - now, Ordering::Relaxed);
+        }
         while state.cells.len() > MAX_CELLS || (state.bytes > MAX_SESSION_BYTES && state.cells.len() > 1) {
             let Some(freed) = state.forget_oldest() else { break };
             self.bytes.fetch_sub(freed, Ordering::Relaxed);
-        }
-        drop(state);
-        if self.bytes.load(Ordering::Relaxed) > MAX_BYTES {
-            self.forget_oldest_sessions(session);
         }
     }
 
     /// Forgets the cells of the sessions that were used longest ago, until three quarters of the memory are in use.
     fn forget_oldest_sessions(&self, current: &SessionHistory) {
         let mut all = self.all();
-        all.sort_by_key(|(_, history)| history.updated.load(Ordering::Relaxed));
-        for (_, history) in all {
+        all.sort_by_key(|history| history.updated());
+        for history in all {
             if self.bytes.load(Ordering::Relaxed) <= MAX_BYTES / 4 * 3 {
                 return;
             }
@@ -231,74 +269,26 @@ impl History {
     }
 }
 
-impl SessionCells {
-    /// Forgets the oldest cell, if it has ended. Returns its bytes.
-    fn forget_oldest(&mut self) -> Option<usize> {
-        let freed = self.cells.front().filter(|cell| cell.has_ended())?.counted_bytes();
-        self.cells.pop_front();
-        self.bytes = self.bytes.saturating_sub(freed);
-        Some(freed)
-    }
-}
-
-impl SessionHistory {
-    /// Returns the events of the session from now on.
-    pub fn subscribe(&self) -> broadcast::Receiver<SessionEvent> {
-        self.events.subscribe()
-    }
-
-    /// Returns the recorded cells, the oldest first.
-    pub fn cells(&self) -> Vec<Arc<CellRecord>> {
-        self.state.lock().cells.iter().cloned().collect()
-    }
-
-    /// Returns a recorded cell.
-    pub fn cell(&self, number: u64) -> Option<Arc<CellRecord>> {
-        self.state.lock().cells.iter().find(|cell| cell.number == number).cloned()
-    }
-
-    /// Returns the number of cells since the session's first use by this server, and the last of them.
-    pub fn last(&self) -> (u64, Option<Arc<CellRecord>>) {
-        let state = self.state.lock();
-        (state.count, state.cells.back().cloned())
-    }
-
-    /// Returns the most bytes of memory that the interpreter has had, as of the last cell that has ended.
-    pub fn memory(&self) -> Option<u64> {
-        self.state.lock().memory
-    }
-
-    /// Returns the time at which the session ended, in milliseconds since 1970.
-    pub fn ended(&self) -> Option<u64> {
-        self.state.lock().ended
-    }
-
-    fn send(&self, cell: Option<u64>, change: SessionChange) {
-        self.updated.store(milliseconds_now(), Ordering::Relaxed);
-        let is_output = matches!(change, SessionChange::Output { .. });
-        let event = SessionEvent { session: self.handle.clone(), cell, change };
-        // Fails without readers.
-        if !is_output {
-            let _ = self.changes.send(event.clone());
-        }
-        let _ = self.events.send(event);
-    }
-
-    /// Returns whether an operator follows the session.
-    fn is_followed(&self) -> bool {
-        self.events.receiver_count() > 0
-    }
-}
-
 /// The history that a record belongs to.
-#[derive(Clone)]
 struct Place {
     history: Weak<History>,
     session: Weak<SessionHistory>,
 }
 
+impl Place {
+    /// Counts the bytes of a record of this place as it is now.
+    fn recount(&self, record: &CellRecord) {
+        if let (Some(history), Some(session)) = (self.history.upgrade(), self.session.upgrade()) {
+            history.recount(&session, record);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use belljar_core::CallCancellation;
+    use belljar_core::mime::{DisplayData, DisplayEvent};
+
     use super::*;
 
     fn id() -> SessionId {
@@ -332,22 +322,97 @@ mod tests {
             }
         }
         assert!(history.bytes.load(Ordering::Relaxed) <= MAX_BYTES);
-        let all: usize = history.all().iter().map(|(_, session)| session.state.lock().bytes).sum();
+        let all: usize = history.all().iter().map(|session| session.state.lock().bytes).sum();
         assert_eq!(history.bytes.load(Ordering::Relaxed), all);
         assert_eq!(history.find(&last.unwrap()).unwrap().cells().len(), 1);
     }
 
+    /// Returns a display whose HTML has this many bytes.
+    fn display(bytes: usize) -> DisplayEvent {
+        let data = [("text/html".to_owned(), "x".repeat(bytes).into())].into();
+        DisplayEvent::Display(DisplayData { data, ..DisplayData::default() })
+    }
+
     #[test]
-    fn only_the_last_ended_sessions_stay() {
+    fn cells_that_run_are_counted_and_bounded() {
         let history = Arc::new(History::default());
-        for _ in 0..MAX_ENDED + 3 {
-            let id = id();
-            history.session(&id, None);
-            history.end(&id);
+        let cells: Vec<CellGuard> =
+            (0..100).map(|_| CellGuard::new(history.begin_cell(&id(), None, "1", false))).collect();
+        let event = display(1 << 20);
+        for CellGuard(record) in &cells {
+            record.begin();
+            (0..6).for_each(|_| record.on_display(&event));
+            assert!(record.counted_bytes() >= 6 << 20 || record.snapshot().omitted > 0);
+            assert!(history.bytes.load(Ordering::Relaxed) <= MAX_BYTES);
         }
-        let running = id();
+        assert!(history.bytes.load(Ordering::Relaxed) >= MAX_BYTES / 2);
+        drop(cells);
+        let all: usize = history.all().iter().map(|session| session.state.lock().bytes).sum();
+        assert_eq!(history.bytes.load(Ordering::Relaxed), all);
+    }
+
+    #[test]
+    fn refused_cells_are_forgotten_while_an_earlier_one_waits() {
+        let history = Arc::new(History::default());
+        let id = id();
+        let waiting = CellGuard::new(history.begin_cell(&id, None, "input()", false));
+        for _ in 0..MAX_CELLS + 5 {
+            drop(CellGuard::new(history.begin_cell(&id, None, "1", false)));
+        }
+        let cells = history.find(&id).unwrap().cells();
+        assert_eq!((cells.len(), cells.first().map(|cell| cell.number)), (MAX_CELLS, Some(1)));
+        drop(waiting);
+    }
+
+    #[test]
+    fn ended_runs_are_bounded_and_displace_no_sessions() {
+        let history = Arc::new(History::default());
+        let [ended, running] = [id(), id()];
+        history.session(&ended, None);
+        history.set_absent(&ended, AbsenceReason::Completed);
+        let waiting = history.begin_run(running.clone(), None, "1", CallCancellation::default());
+        for _ in 0..MAX_ABSENT + 3 {
+            let run = history.begin_run(id(), None, "1", CallCancellation::default());
+            run.end(Err("refused".into()));
+        }
+        assert_eq!(history.all().len(), MAX_ABSENT + 2);
+        assert!(history.find(&ended).is_some());
+        assert!(history.find(&running).is_some_and(|found| found.stop() && found.absence().is_none()));
+        drop(waiting);
+        assert!(history.find(&running).is_some_and(|found| !found.stop()));
+        let all: usize = history.all().iter().map(|session| session.state.lock().bytes).sum();
+        assert_eq!(history.bytes.load(Ordering::Relaxed), all);
+    }
+
+    #[test]
+    fn only_the_last_absent_sessions_stay() {
+        let history = Arc::new(History::default());
+        let [running, returned, ended_twice] = [id(), id(), id()];
         history.session(&running, None);
-        assert_eq!(history.all().len(), MAX_ENDED + 1);
-        assert!(history.find(&running).is_some());
+        history.session(&returned, None);
+        history.set_absent(&returned, AbsenceReason::Away);
+        history.session(&ended_twice, None);
+        history.set_absent(&ended_twice, AbsenceReason::Completed);
+        for number in 0..MAX_ABSENT + 3 {
+            if number == 100 {
+                history.set_present(&returned);
+                // An end is the last thing that is noted.
+                history.set_absent(&ended_twice, AbsenceReason::Away);
+                assert_eq!(
+                    history.find(&ended_twice).and_then(|found| found.absence()).map(|absence| absence.reason),
+                    Some(AbsenceReason::Completed)
+                );
+            }
+            let id = id();
+            let reason = if number % 2 == 0 { AbsenceReason::Completed } else { AbsenceReason::Away };
+            drop(CellGuard::new(history.begin_cell(&id, None, "1", false)));
+            history.set_absent(&id, reason);
+        }
+        assert_eq!(history.all().len(), MAX_ABSENT + 2);
+        assert!(history.find(&running).is_some() && history.find(&ended_twice).is_none());
+        assert!(history.find(&returned).is_some_and(|found| found.absence().is_none()));
+        assert_eq!(history.known.lock().absent.len(), MAX_ABSENT);
+        let all: usize = history.all().iter().map(|session| session.state.lock().bytes).sum();
+        assert_eq!(history.bytes.load(Ordering::Relaxed), all);
     }
 }

@@ -8,7 +8,8 @@ use belljar_core::kernel::{CellObserver, InputError, InputReply};
 use belljar_core::mime::DisplayEvent;
 use belljar_core::progress::{ProgressStep, StepProgress};
 use belljar_core::{
-    CellWatcher, ConnectionRecord, EncodedValue, FunctionCall, Progress, ReplySender, RunReport, Stream, ToolCallEvent,
+    CellWatcher, ConnectionRecord, EncodedValue, FunctionCall, OperatorAnswer, Progress, ReplySender, RunReport,
+    Stream, ToolCallEvent,
 };
 
 use super::cell::CellRecord;
@@ -71,11 +72,11 @@ impl CellObserver for WatchedObserver {
             // The operator has no other client than the console.
             Err(InputError::Unavailable) if self.record.by_operator => {
                 let (reply, line) = channel();
-                self.record.ask_for_line(prompt, move |line| {
+                let is_asked = self.record.ask_for_line(prompt, move |line| {
                     // Fails if the code was stopped in the meantime.
                     let _ = reply.send(line.ok_or(InputError::Declined));
                 });
-                Ok(line)
+                if is_asked { Ok(line) } else { Err(InputError::Unavailable) }
             }
             asked => asked,
         }
@@ -116,11 +117,11 @@ impl CellWatcher for Watcher {
         }
     }
 
-    fn ask(&self, question: String) -> Pin<Box<dyn Future<Output = Option<String>> + Send + '_>> {
+    fn ask(&self, question: String) -> Pin<Box<dyn Future<Output = OperatorAnswer> + Send + '_>> {
         Box::pin(async move {
             match self.0.upgrade() {
                 Some(record) => record.ask(question).await,
-                None => None,
+                None => OperatorAnswer::Withdrawn,
             }
         })
     }

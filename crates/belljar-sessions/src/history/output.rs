@@ -8,6 +8,10 @@ use serde_json::Value;
 
 /// The maximum number of bytes of the text that a cell has written. Of longer text, the end is kept.
 const MAX_TEXT: usize = 256 << 10;
+/// The maximum number of pieces of output. A piece of text ends where the code writes to the other stream.
+const MAX_PIECES: usize = 20_000;
+/// The number of bytes that a piece takes in addition to its text.
+const PIECE_BYTES: usize = 64;
 /// The maximum number of displays of a cell.
 const MAX_DISPLAYS: usize = 100;
 /// The maximum number of bytes of the displays of a cell.
@@ -52,11 +56,19 @@ impl BoundedOutput {
 
     /// Returns the size in bytes.
     pub(super) fn size(&self) -> usize {
-        self.text_bytes + self.display_bytes
+        self.text_bytes + self.display_bytes + PIECE_BYTES * self.outputs.len()
     }
 
     pub(super) fn clear(&mut self) {
         *self = Self { written: self.written, ..Self::default() };
+    }
+
+    /// Leaves out all output so far.
+    pub(super) fn omit(&mut self) {
+        let displays = self.outputs.iter().filter(|output| !matches!(output, Output::Text { .. })).count();
+        self.omitted += (self.text_bytes + displays) as u64;
+        self.outputs = Vec::new();
+        (self.text_bytes, self.display_bytes) = (0, 0);
     }
 
     /// Adds bytes that the code has written. Returns the text in them that is complete.
@@ -89,24 +101,27 @@ impl BoundedOutput {
         self.text_bytes += text.len();
         self.written += text.len() as u64;
         // Twice the maximum is allowed in between, so that text is moved rarely.
-        if self.text_bytes > 2 * MAX_TEXT {
+        if self.text_bytes > 2 * MAX_TEXT || self.outputs.len() > MAX_PIECES {
             self.drop_oldest_text();
         }
     }
 
     fn drop_oldest_text(&mut self) {
         let mut surplus = self.text_bytes.saturating_sub(MAX_TEXT);
+        let is_in_pieces = self.outputs.len() > MAX_PIECES;
+        let mut pieces = if is_in_pieces { self.outputs.len() - MAX_PIECES / 2 } else { 0 };
         for output in &mut self.outputs {
             let Output::Text { text, .. } = output else { continue };
-            let cut =
-                (surplus.min(text.len())..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+            if surplus == 0 && pieces == 0 {
+                break;
+            }
+            let least = if pieces > 0 { text.len() } else { surplus.min(text.len()) };
+            let cut = (least..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
             text.drain(..cut);
             self.text_bytes -= cut;
             self.omitted += cut as u64;
             surplus = surplus.saturating_sub(cut);
-            if surplus == 0 {
-                break;
-            }
+            pieces = pieces.saturating_sub(1);
         }
         self.outputs.retain(|output| !matches!(output, Output::Text { text, .. } if text.is_empty()));
     }
@@ -196,9 +211,32 @@ mod tests {
             output.push_bytes(if number % 7 == 0 { Stream::Stderr } else { Stream::Stdout }, b"0123456789");
         }
         output.push_bytes(Stream::Stdout, b"end");
-        assert!(output.size() <= 2 * MAX_TEXT, "{}", output.size());
-        assert_eq!(output.omitted + output.size() as u64, 2_000_003);
+        assert!(output.text_bytes <= 2 * MAX_TEXT, "{}", output.text_bytes);
+        assert_eq!(output.omitted + output.text_bytes as u64, 2_000_003);
         assert!(matches!(output.outputs().last(), Some(Output::Text { text, .. }) if text.ends_with("end")));
+    }
+
+    #[test]
+    fn number_of_pieces_is_bounded() {
+        let mut output = BoundedOutput::default();
+        for number in 0..3 * MAX_PIECES {
+            output.push_bytes(if number % 2 == 0 { Stream::Stderr } else { Stream::Stdout }, b"x");
+            assert!(output.outputs().len() <= MAX_PIECES);
+        }
+        assert_eq!(output.omitted + output.text_bytes as u64, 3 * MAX_PIECES as u64);
+        assert!(output.size() <= (PIECE_BYTES + 1) * MAX_PIECES, "{}", output.size());
+    }
+
+    #[test]
+    fn output_that_is_left_out_is_counted() {
+        let mut output = BoundedOutput::default();
+        output.push_bytes(Stream::Stdout, b"1234");
+        let bundle: MimeBundle = [("text/plain".to_owned(), json!("x"))].into();
+        output.push_bundle(&bundle, Output::Display);
+        output.omit();
+        assert_eq!((output.outputs().len(), output.size(), output.omitted), (0, 0, 5));
+        output.push_bytes(Stream::Stdout, b"56");
+        assert_eq!((output.written, output.omitted), (6, 5));
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! The list of all sessions of a server, for operators.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::{SessionHandle, SessionHistory};
+use super::{AbsenceReason, SessionHandle, SessionHistory};
 use crate::id::SessionId;
 use crate::sessions::Owner;
 
@@ -17,13 +18,15 @@ pub enum SessionActivity {
     Idle,
     /// The interpreter is on the disk.
     Asleep,
+    /// This server has given the session up to the cluster's store: it is there, or in another replica.
+    Away,
     /// The session has ended.
     Completed,
 }
 
 impl SessionActivity {
     /// All activities.
-    pub const ALL: [Self; 5] = [Self::Running, Self::Waiting, Self::Idle, Self::Asleep, Self::Completed];
+    pub const ALL: [Self; 6] = [Self::Running, Self::Waiting, Self::Idle, Self::Asleep, Self::Away, Self::Completed];
 
     /// Returns the name.
     pub fn name(self) -> &'static str {
@@ -32,6 +35,7 @@ impl SessionActivity {
             Self::Waiting => "waiting",
             Self::Idle => "idle",
             Self::Asleep => "asleep",
+            Self::Away => "away",
             Self::Completed => "ended",
         }
     }
@@ -58,16 +62,15 @@ pub struct SessionOverview {
     pub cells: u64,
     /// The number of open questions of the last cell.
     pub questions: usize,
-    /// The beginning of the code of the last cell.
-    pub last_code: String,
+    /// The code of the last cell.
+    pub last_code: Arc<str>,
     /// The most bytes of memory that the interpreter has had, as of the last cell.
     pub memory: Option<u64>,
-    /// True if the session is a call of `run_python_code` that can wait on the disk.
+    /// True if the session is a call of `run_python_code`.
     pub is_program: bool,
+    /// True for a call of `run_python_code` that cannot wait on the disk: there is no session.
+    pub is_run: bool,
 }
-
-/// The number of characters of code in an overview.
-const MAX_LISTED_CODE: usize = 120;
 
 impl SessionOverview {
     /// Creates the overview of a session with what the table has about it.
@@ -88,10 +91,25 @@ impl SessionOverview {
             waiting_calls: 0,
             cells: 0,
             questions: 0,
-            last_code: String::new(),
+            last_code: "".into(),
             memory: None,
             is_program: false,
+            is_run: false,
         }
+    }
+
+    /// Creates the overview of a session that is not in the table, or of code that runs once.
+    pub(crate) fn of_absent(id: SessionId, history: &SessionHistory) -> Self {
+        let absence = history.absence();
+        let activity = match absence {
+            None if history.is_run() => SessionActivity::Running,
+            Some(absence) if absence.reason == AbsenceReason::Away => SessionActivity::Away,
+            // Without a reason, the session is about to end.
+            _ => SessionActivity::Completed,
+        };
+        let last_used = absence.map_or(history.created, |absence| absence.since);
+        let last_used = Some(Duration::from_millis(last_used));
+        Self::new(history.handle.clone(), id, history.owner.clone(), activity, last_used).with_history(history)
     }
 
     /// Adds what the history has about the session.
@@ -99,11 +117,12 @@ impl SessionOverview {
     pub(crate) fn with_history(mut self, history: &SessionHistory) -> Self {
         let (cells, last) = history.last();
         (self.created, self.cells, self.memory) = (Some(history.created), cells, history.memory());
+        (self.is_program, self.is_run) = (history.is_run(), history.is_run());
         if let Some(last) = last {
-            self.last_code = last.code.trim_start().chars().take(MAX_LISTED_CODE).collect();
+            self.last_code = last.code.clone();
             self.questions = last.questions().len();
             let run = last.run();
-            self.is_program = run.as_ref().is_some_and(|run| run.info.is_program);
+            self.is_program |= run.as_ref().is_some_and(|run| run.info.is_program);
             let is_asleep = run.is_some_and(|run| run.state() == crate::runs::RunState::Asleep);
             if self.activity == SessionActivity::Running
                 && (is_asleep || last.current_state() == super::CellState::Waiting)

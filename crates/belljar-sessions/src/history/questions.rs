@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use tokio::sync::OwnedSemaphorePermit;
+
 /// Receives the answer to a question: a line, or `None` if it is declined.
 pub(super) type Reply = Box<dyn FnOnce(Option<String>) + Send>;
 
@@ -16,6 +18,9 @@ pub struct CellQuestion {
     pub is_approval: bool,
 }
 
+/// The number of bytes that a question counts in addition to its text.
+const QUESTION_BYTES: usize = 200;
+
 /// The open questions of a cell.
 #[derive(Default)]
 pub(super) struct Questions {
@@ -27,14 +32,26 @@ struct Open {
     message: String,
     is_approval: bool,
     reply: Reply,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Questions {
-    /// Puts a question. Returns its number.
-    pub(super) fn ask(&mut self, message: String, is_approval: bool, reply: Reply) -> u64 {
+    /// Puts a question, which keeps `permit` while it is open. Returns its number.
+    pub(super) fn ask(
+        &mut self,
+        message: String,
+        is_approval: bool,
+        reply: Reply,
+        permit: OwnedSemaphorePermit,
+    ) -> u64 {
         self.next += 1;
-        self.open.insert(self.next, Open { message, is_approval, reply });
+        self.open.insert(self.next, Open { message, is_approval, reply, _permit: permit });
         self.next
+    }
+
+    /// Returns the size in bytes.
+    pub(super) fn size(&self) -> usize {
+        self.open.values().map(|open| QUESTION_BYTES + open.message.len()).sum()
     }
 
     /// Removes a question that is answered now, and returns the receiver of the answer.

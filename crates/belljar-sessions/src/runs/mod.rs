@@ -20,11 +20,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use belljar_core::kernel::CellObserver;
-use belljar_core::{CallCancellation, ReplySender, Waker};
+use belljar_core::{CallCancellation, Party, ReplySender, Waker};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -37,7 +37,7 @@ use crate::store::RunJournal;
 
 pub(crate) use interrupt::RunInterrupt;
 pub(crate) use registry::RunRegistry;
-pub use state::{InvalidEvent, RunEvent, RunState};
+pub use state::{InvalidEvent, RunEvent, RunOutcome, RunState};
 
 /// The time between the interrupt of a run that was cancelled and the kill of its interpreter.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
@@ -132,6 +132,9 @@ pub trait RunCalls: Send + Sync {
     /// Returns the state of the calls. Called while the run's journal is locked.
     fn save(&self) -> Value;
 
+    /// Returns the number of calls so far, if the code can make any.
+    fn count(&self) -> Option<u64>;
+
     /// Returns whether a call is in progress that does not wait for an answer, such as one that was sent: the run stays
     /// in memory until then, since an answer wakes it and nothing else does. Waits for a call that is just receiving
     /// its answer.
@@ -180,8 +183,9 @@ pub struct Run {
     inputs: AtomicU64,
     progress: Mutex<RunProgress>,
     changed: watch::Sender<()>,
-    /// The record for operators, if cells are recorded.
-    record: OnceLock<Arc<CellRecord>>,
+    /// The record for operators, if cells are recorded. Weak, since the result may wait for its client for longer than
+    /// the history keeps the cell.
+    record: OnceLock<Weak<CellRecord>>,
 }
 
 /// The part of a run that changes.
@@ -190,8 +194,12 @@ struct RunProgress {
     /// The open questions, by the numbers of their calls.
     questions: BTreeMap<u64, OpenQuestion>,
     /// Answers that their calls have not received.
-    answers: BTreeMap<u64, RunAnswer>,
+    answers: BTreeMap<u64, (RunAnswer, Party)>,
     result: Option<Arc<Value>>,
+    /// The outcome, once the run has ended, unless an earlier build has stored the result.
+    outcome: Option<RunOutcome>,
+    /// The number of calls, as far as it is known without the calls themselves.
+    call_count: Option<u64>,
     /// The time of the end, in milliseconds since 1970.
     ended: u64,
     /// The time of the last change of the state or the questions, in milliseconds since 1970.
@@ -227,6 +235,8 @@ impl Run {
             questions: BTreeMap::new(),
             answers: BTreeMap::new(),
             result: None,
+            outcome: None,
+            call_count: None,
             ended: 0,
             updated: milliseconds_now(),
             waker: None,
@@ -254,17 +264,26 @@ impl Run {
     }
 
     pub(crate) fn set_record(&self, record: &Arc<CellRecord>) {
-        let _ = self.record.set(record.clone());
+        let _ = self.record.set(Arc::downgrade(record));
+    }
+
+    fn record(&self) -> Option<Arc<CellRecord>> {
+        self.record.get()?.upgrade()
     }
 
     /// Returns whether operators see what the run asks, and can answer.
     pub fn has_operators(&self) -> bool {
-        self.record.get().is_some()
+        self.record().is_some()
+    }
+
+    /// Returns the number of the cell in the record for operators, if cells are recorded.
+    pub fn cell_number(&self) -> Option<u64> {
+        self.record().map(|record| record.number)
     }
 
     /// Returns the observer that also fills the record for operators, if there is one.
     pub(crate) fn watched(&self, observer: Arc<dyn CellObserver>) -> Arc<dyn CellObserver> {
-        match self.record.get() {
+        match self.record() {
             Some(record) => record.observer(observer),
             None => observer,
         }
@@ -272,7 +291,7 @@ impl Run {
 
     /// Tells operators that what the run asks has changed.
     fn note_questions(&self) {
-        if let Some(record) = self.record.get() {
+        if let Some(record) = self.record() {
             record.note_questions();
         }
     }
@@ -336,6 +355,22 @@ impl Run {
         self.progress.lock().result.clone()
     }
 
+    /// Returns the outcome, if the run has ended or waits.
+    pub fn outcome(&self) -> Option<RunOutcome> {
+        let progress = self.progress.lock();
+        if progress.state.is_waiting() { Some(RunOutcome::Paused) } else { progress.outcome }
+    }
+
+    /// Returns the number of calls when the run was saved or ended, if its code could make any.
+    pub fn call_count(&self) -> Option<u64> {
+        self.progress.lock().call_count
+    }
+
+    /// Notes the number of calls, for when the calls themselves are not in memory.
+    pub fn set_call_count(&self, calls: Option<u64>) {
+        self.progress.lock().call_count = calls;
+    }
+
     /// Returns the time of the end, in milliseconds since 1970.
     pub(crate) fn ended(&self) -> u64 {
         self.progress.lock().ended
@@ -361,12 +396,13 @@ impl Run {
         self.progress.lock().is_fetched = true;
     }
 
-    /// Asks the client, and waits for its answer. A question that was open before, or whose answer has arrived, is the
-    /// same one. When the future is dropped, the question is withdrawn.
+    /// Asks the client, and waits for its answer, or for that of an operator. Returns the answer and the party that gave
+    /// it. A question that was open before, or whose answer has arrived, is the same one. When the future is dropped,
+    /// the question is withdrawn.
     ///
     /// `holds_thread` is set if the code holds its thread while it waits: unless it is recorded, such a run cannot be
     /// saved, and its question is put at once.
-    pub async fn ask(&self, call: u64, message: String, holds_thread: bool) -> RunAnswer {
+    pub async fn ask(&self, call: u64, message: String, holds_thread: bool) -> (RunAnswer, Party) {
         let suspensions = self.progress.lock().suspensions;
         let _withdrawn = WithdrawOnDrop { run: self, call, suspensions };
         let mut changed = self.changed.subscribe();
@@ -398,7 +434,7 @@ impl Run {
                     let mut progress = self.progress.lock();
                     if holds_thread && progress.suspensions != suspensions {
                         // The code asks again, in another interpreter.
-                        return RunAnswer::Declined;
+                        return (RunAnswer::Declined, Party::Client);
                     }
                     if progress.suspensions == suspensions
                         && !progress.is_suspending
@@ -413,19 +449,19 @@ impl Run {
         };
         tokio::select! {
             answer = answered => answer,
-            () = shown_later => RunAnswer::Declined,
+            () = shown_later => (RunAnswer::Declined, Party::Client),
         }
     }
 
-    /// Answers a question.
+    /// Answers a question. `by` is the party that has answered.
     ///
     /// # Errors
     /// When the run does not wait for this answer.
-    pub fn answer(&self, call: u64, answer: RunAnswer) -> Result<(), NotAsked> {
+    pub fn answer(&self, call: u64, answer: RunAnswer, by: Party) -> Result<(), NotAsked> {
         {
             let mut progress = self.progress.lock();
             progress.questions.remove(&call).ok_or(NotAsked)?;
-            progress.answers.insert(call, answer);
+            progress.answers.insert(call, (answer, by));
             progress.updated = milliseconds_now();
         }
         self.changed.send_replace(());
@@ -465,8 +501,8 @@ impl Run {
         }
     }
 
-    /// Ends the run with a result.
-    pub fn complete(&self, result: Value) {
+    /// Ends the run with a result. `outcome` is missing only if an earlier build has stored the result.
+    pub(crate) fn complete(&self, result: Value, outcome: Option<RunOutcome>) {
         {
             let mut progress = self.progress.lock();
             // Nothing can follow the end: a result stays the first one.
@@ -474,7 +510,7 @@ impl Run {
                 return;
             }
             progress.state = RunState::Completed;
-            progress.result = Some(Arc::new(result));
+            (progress.result, progress.outcome) = (Some(Arc::new(result)), outcome);
             progress.ended = milliseconds_now();
             progress.updated = progress.ended;
             progress.questions.clear();

@@ -77,7 +77,7 @@ mod tests {
             };
             let run = Run::new(info, SessionId::random().unwrap(), owner.map(Into::into), RunState::Pending);
             if has_ended {
-                run.complete(Value::Null);
+                run.complete(Value::Null, None);
                 // The times of the ends differ.
                 std::thread::sleep(Duration::from_millis(2));
             }

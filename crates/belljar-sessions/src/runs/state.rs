@@ -26,6 +26,34 @@ pub enum RunState {
     Completed,
 }
 
+/// What a run has come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RunOutcome {
+    /// The code has ended without an error.
+    Completed,
+    /// The code waits.
+    Paused,
+    /// The code has ended with an error, was stopped or was lost.
+    Error,
+}
+
+impl RunOutcome {
+    /// Returns the outcome of code that has ended.
+    pub fn of_end(is_error: bool) -> Self {
+        if is_error { Self::Error } else { Self::Completed }
+    }
+
+    /// Returns the name, as JSON has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Paused => "paused",
+            Self::Error => "error",
+        }
+    }
+}
+
 /// An event of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RunEvent {

@@ -38,7 +38,7 @@ fn asking_run() -> Run {
 }
 
 /// Polls a question once, which receives its answer if it may.
-fn poll(asking: std::pin::Pin<&mut impl Future<Output = RunAnswer>>) -> Option<RunAnswer> {
+fn poll(asking: std::pin::Pin<&mut impl Future<Output = (RunAnswer, Party)>>) -> Option<(RunAnswer, Party)> {
     match asking.poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
         std::task::Poll::Ready(answer) => Some(answer),
         std::task::Poll::Pending => None,
@@ -50,9 +50,9 @@ async fn run_is_not_suspended_while_its_call_has_not_received_an_answer() {
     let run = asking_run();
     let mut asking = std::pin::pin!(run.ask(1, String::new(), false));
     assert_eq!(poll(asking.as_mut()), None);
-    run.answer(1, RunAnswer::Text("yes".into())).unwrap();
+    run.answer(1, RunAnswer::Text("yes".into()), Party::Client).unwrap();
     assert!(run.has_answers() && !run.suspend(|| true));
-    assert_eq!(poll(asking.as_mut()), Some(RunAnswer::Text("yes".into())));
+    assert_eq!(poll(asking.as_mut()), Some((RunAnswer::Text("yes".into()), Party::Client)));
     assert!(!run.has_answers() && run.suspend(|| true));
 }
 
@@ -63,7 +63,7 @@ async fn answer_during_and_after_a_suspension_is_for_the_next_call() {
         let mut asking = std::pin::pin!(run.ask(1, String::new(), false));
         assert_eq!(poll(asking.as_mut()), None);
         let during = || {
-            run.answer(1, RunAnswer::Declined).unwrap();
+            run.answer(1, RunAnswer::Declined, Party::Operator).unwrap();
             assert_eq!(poll(asking.as_mut()), None);
             true
         };
@@ -72,7 +72,7 @@ async fn answer_during_and_after_a_suspension_is_for_the_next_call() {
     }
     // The call that was ended has left the answer to the next one.
     let mut asking = std::pin::pin!(run.ask(1, String::new(), false));
-    assert_eq!(poll(asking.as_mut()), Some(RunAnswer::Declined));
+    assert_eq!(poll(asking.as_mut()), Some((RunAnswer::Declined, Party::Operator)));
 }
 
 #[tokio::test]
@@ -81,10 +81,10 @@ async fn answer_is_received_after_a_suspension_that_did_not_happen() {
     let mut asking = std::pin::pin!(run.ask(1, String::new(), false));
     assert_eq!(poll(asking.as_mut()), None);
     assert!(!run.suspend(|| {
-        run.answer(1, RunAnswer::Declined).unwrap();
+        run.answer(1, RunAnswer::Declined, Party::Operator).unwrap();
         false
     }));
-    assert_eq!(poll(asking.as_mut()), Some(RunAnswer::Declined));
+    assert_eq!(poll(asking.as_mut()), Some((RunAnswer::Declined, Party::Operator)));
 }
 
 #[tokio::test]
@@ -93,7 +93,7 @@ async fn cancelled_call_withdraws_its_question_and_its_answer() {
     {
         let mut asking = std::pin::pin!(run.ask(1, String::new(), false));
         assert_eq!(poll(asking.as_mut()), None);
-        run.answer(1, RunAnswer::Declined).unwrap();
+        run.answer(1, RunAnswer::Declined, Party::Operator).unwrap();
     }
     assert!(!run.has_answers() && !run.has_questions());
 }

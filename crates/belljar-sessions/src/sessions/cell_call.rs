@@ -1,6 +1,7 @@
 //! The call of a cell: one step after the other, with waits between them in which it holds no thread.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use belljar_core::activity::trace::SpanName;
@@ -115,6 +116,12 @@ impl CellCall {
         Box::new(move |state: &mut SessionState, session: &Session| {
             let elapsed = parked.elapsed();
             if let Some(run) = &self.run {
+                if self.shared.is_ending.load(Ordering::Relaxed) {
+                    // No client would receive the result here: the next process goes on with the cell.
+                    let timer = wait.timer.map(|timer| timer.saturating_sub(elapsed));
+                    self.save(state, Wait { timer, ..wait }, true);
+                    return WorkStep::Waiting { work: self.work.clone(), timer: None, next: self.next(wait) };
+                }
                 let is_due = wait.timer.is_some_and(|timer| elapsed >= timer);
                 // Asked once: the interrupt counts for one step only.
                 let goes_on = run.interrupt.take() || is_due;

@@ -11,8 +11,9 @@ use super::durable::StoredRuns;
 use super::table::SessionEntry;
 use crate::cluster::{Cluster, DistantRun, FoundRun, Place};
 use crate::error::SessionError;
+use crate::history::AbsenceReason;
 use crate::id::SessionId;
-use crate::runs::{Run, RunId};
+use crate::runs::{Run, RunId, RunOutcome};
 use crate::store::{Store, StoreError};
 
 impl Sessions {
@@ -51,11 +52,21 @@ impl Sessions {
                     if let Some(node) = cluster.node_with_run_in(&id).await {
                         return Ok(Place::Elsewhere(node));
                     }
+                    this.note_end_elsewhere(&id);
                 }
             }
             Ok::<_, StoreError>(place)
         });
         Ok(located.await.map_err(|_| SessionError::Gone)??)
+    }
+
+    /// Notes that a session which this server has given up does not exist any more.
+    fn note_end_elsewhere(&self, id: &SessionId) {
+        let Some(history) = self.shared.history.get() else { return };
+        let absence = history.find(id).and_then(|found| found.absence());
+        if absence.is_some_and(|absence| absence.reason == AbsenceReason::Away) {
+            history.set_absent(id, AbsenceReason::Completed);
+        }
     }
 
     /// Goes on with the cell that waits in a session which has just become active here.
@@ -187,14 +198,14 @@ impl Sessions {
     }
 
     /// Ends a run of a cluster with a result.
-    pub(super) fn complete_in_cluster(&self, cluster: &Arc<Cluster>, run: &Run, result: Value) {
+    pub(super) fn complete_in_cluster(&self, cluster: &Arc<Cluster>, run: &Run, result: Value, outcome: RunOutcome) {
         let id = &run.info.id;
         match self.shared.runs.get(id) {
-            Some(run) if run.is_detached() => cluster.complete_run(run, result),
+            Some(run) if run.is_detached() => cluster.complete_run(run, result, outcome),
             _ => {
                 cluster.forget_run(id);
                 self.shared.runs.remove(id);
-                run.complete(result);
+                run.complete(result, Some(outcome));
             }
         }
     }

@@ -1,12 +1,12 @@
 //! Cells of persistent sessions as runs: they can wait on the disk, and their results wait for clients that left.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use belljar_audit::{Details, Event, digest};
-use belljar_core::Wait;
 use belljar_core::kernel::{CellObserver, CellRequest, OneShotRequest};
-use serde::{Deserialize, Serialize};
+use belljar_core::{Party, Wait};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -20,23 +20,12 @@ use crate::history::CellGuard;
 use crate::id::SessionId;
 use crate::parking::ParkedWork;
 use crate::report::CellReport;
-use crate::runs::{Run, RunAnswer, RunCalls, RunId, RunInfo, RunResumer, RunState};
+use crate::runs::{Run, RunAnswer, RunCalls, RunId, RunInfo, RunOutcome, RunResumer, RunState};
 use crate::session::{JobKind, JobWait, Session};
 use crate::state::SessionState;
 use crate::state::durable::DurableCell;
-use crate::store::{ListedRun, RunCommand, Store, StoreError};
+use crate::store::{ListedRun, RunCommand, Store, StoreError, StoredResult};
 use crate::tenants::{Tenant, TenantKey};
-
-/// A result, as its file has it.
-#[derive(Serialize, Deserialize)]
-struct StoredResult {
-    info: RunInfo,
-    session: String,
-    owner: Option<String>,
-    /// The time of the end, in milliseconds since 1970.
-    ended: u64,
-    result: Value,
-}
 
 /// The result of a cell that goes on after a restart.
 pub type ResumedReport = std::pin::Pin<Box<dyn Future<Output = Result<CellReport, SessionError>> + Send>>;
@@ -57,6 +46,11 @@ impl Sessions {
     /// Returns whether cells can wait on the disk.
     pub fn are_durable(&self) -> bool {
         self.persistent_store().is_some()
+    }
+
+    /// Returns whether [`Sessions::create_program`] creates runs, which can wait on the disk.
+    pub fn supports_programs(&self) -> bool {
+        self.are_durable() && self.shared.services.backend.supports_programs()
     }
 
     fn persistent_store(&self) -> Option<&Store> {
@@ -193,10 +187,16 @@ impl Sessions {
         runs
     }
 
+    /// Returns the state of a run's calls in the store, if its code waits there.
+    pub fn saved_calls(&self, run: &Run) -> Option<Value> {
+        let listed = self.persistent_store()?.listed_run(run.session.clone())?;
+        (listed.run.info.id == run.info.id).then_some(listed.run.calls)
+    }
+
     /// Ends a run with a result. If its client has left, the result is stored: in a cluster, the run ends once it is.
-    pub fn complete_run(&self, run: &Run, result: Value) {
+    pub fn complete_run(&self, run: &Run, result: Value, outcome: RunOutcome) {
         if let Some(cluster) = self.cluster() {
-            return self.complete_in_cluster(cluster, run, result);
+            return self.complete_in_cluster(cluster, run, result, outcome);
         }
         if !run.is_detached() {
             self.shared.runs.remove(&run.info.id);
@@ -207,14 +207,14 @@ impl Sessions {
                 owner: run.owner.as_deref().map(str::to_owned),
                 ended: milliseconds_now(),
                 result: result.clone(),
+                outcome: Some(outcome),
+                call_count: run.call_count(),
             };
-            let written = serde_json::to_value(stored).map_err(std::io::Error::other);
-            let written = written.map_err(StoreError::io("write"));
-            if let Err(error) = written.and_then(|stored| store.write_result(&run.info.id, &stored)) {
+            if let Err(error) = store.write_result(&stored) {
                 tracing::warn!(%error, "the result of a run is not stored: it is lost when the server ends");
             }
         }
-        run.complete(result);
+        run.complete(result, Some(outcome));
     }
 
     /// Reads the runs of the store: those that wait go on when it is time, and those with results are listed. Must be
@@ -222,7 +222,7 @@ impl Sessions {
     pub fn resume_stored_runs(&self) -> StoredRuns {
         let mut found = StoredRuns::default();
         let Some(store) = self.persistent_store() else { return found };
-        for (_, stored) in store.results() {
+        for stored in store.results() {
             self.add_result(store, stored);
         }
         let runs = store.runs().unwrap_or_else(|error| {
@@ -239,16 +239,16 @@ impl Sessions {
         found
     }
 
-    fn add_result(&self, store: &Store, stored: Value) {
-        let Ok(stored) = serde_json::from_value::<StoredResult>(stored) else { return };
-        let StoredResult { info, session, owner, ended, result } = stored;
+    fn add_result(&self, store: &Store, stored: StoredResult) {
+        let StoredResult { info, session, owner, ended, result, outcome, call_count } = stored;
         let Some(session) = SessionId::parse(&session) else { return };
         if is_over(ended, self.shared.options.run_ttl) {
             store.remove_result(&info.id);
             return;
         }
         let run = Run::new(info, session, owner.as_deref().map(Into::into), RunState::Asleep);
-        run.complete(result);
+        run.set_call_count(call_count);
+        run.complete(result, outcome);
         self.shared.runs.insert(Arc::new(run));
     }
 
@@ -260,7 +260,9 @@ impl Sessions {
         if let Err(error) = removed {
             tracing::warn!(%error, "failed to delete the state of a lost run");
         }
+        let call_count = run.call_count;
         let run = Arc::new(Run::new(run.info, session, owner.as_deref().map(Into::into), RunState::Asleep));
+        run.set_call_count(call_count);
         self.shared.runs.insert(run.clone());
         Some(run)
     }
@@ -277,6 +279,7 @@ impl Sessions {
         let owner: Option<super::Owner> = owner.as_deref().map(Into::into);
         let run = Arc::new(Run::new(stored.info.clone(), id.clone(), owner.clone(), RunState::Asleep));
         run.restore_questions(&stored.questions);
+        run.set_call_count(stored.call_count);
         self.commit_journal_of(&run);
         self.shared.runs.insert(run.clone());
         let record = self.record_cell_of(&id, owner.as_ref(), &run.info.code);
@@ -302,7 +305,11 @@ impl Sessions {
         let (tenant, now) = (self.tenant_of_run(&run), self.shared.clock.now());
         let session = Session::with_running_job(state, id.clone(), owner, tenant, now, handle);
         let session = Arc::new(session.with_program(stored.info.is_program));
-        self.shared.table.lock().insert(id, SessionEntry::Active(session.clone()));
+        {
+            let mut table = self.shared.table.lock();
+            table.insert(id.clone(), SessionEntry::Active(session.clone()));
+            self.shared.note_presence(&id);
+        }
         let (done, answer) = oneshot::channel();
         let (work, current) = (call.work.clone(), Arc::new(parking_lot::Mutex::new(session.clone())));
         let due = stored.wake_at.map(|time| Duration::from_millis(time.saturating_sub(milliseconds_now())));
@@ -344,6 +351,10 @@ impl Sessions {
     /// whose time is over. Must be called every second or so, on a thread that may block.
     pub fn maintain_runs(&self) {
         let Some(store) = self.persistent_store() else { return };
+        if self.shared.is_ending.load(Ordering::Relaxed) {
+            // Commands are for the next process.
+            return;
+        }
         for (id, command) in store.take_run_commands() {
             let Some(run) = self.shared.runs.all().into_iter().find(|run| run.info.id == id) else { continue };
             if let Some(activity) = self.shared.services.activity.get() {
@@ -364,7 +375,7 @@ impl Sessions {
             match command {
                 RunCommand::Cancel => run.cancel(),
                 RunCommand::Answer { call, answer } => {
-                    if let Err(error) = run.answer(call, answer) {
+                    if let Err(error) = run.answer(call, answer, Party::Operator) {
                         tracing::info!(%error, "an answer to a run came too late");
                     }
                 }

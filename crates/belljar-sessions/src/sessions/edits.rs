@@ -6,6 +6,7 @@ use super::Sessions;
 use super::queueing::result;
 use crate::error::SessionError;
 use crate::id::SessionId;
+use crate::state::files::ReadRecord;
 
 impl Sessions {
     /// Writes a file of a session, and creates the directories on its path.
@@ -39,7 +40,9 @@ impl Sessions {
         E: FnOnce(Result<Vec<u8>, FileError>) -> (T, Option<Vec<u8>>) + Send + 'static,
     {
         result(self.on(id, bytes, move |state, services, now| {
-            let content = match state.read(services, &path, Range::default()) {
+            let read = state.read_part(services, &path, Range::default());
+            state.record_read(services, &path, &read, ReadRecord::default());
+            let content = match read {
                 Ok(content) => Ok(content),
                 Err(SessionError::File(error)) => Err(error),
                 Err(error) => return Err(error),

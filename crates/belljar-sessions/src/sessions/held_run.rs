@@ -114,6 +114,7 @@ impl HeldRun {
             questions: run.questions(),
             wake_at,
             calls: calls.save(),
+            call_count: calls.count(),
             has_sent_calls: run.has_answers() || calls.has_active_calls(),
             files: entries_of(&cell.files),
             start,
@@ -195,13 +196,15 @@ impl HeldCellSaver for HeldRun {
             match self.save(&cell, wait, snapshot) {
                 Ok(is_saved) => cell.is_saved |= is_saved,
                 Err(error) => {
-                    if let SessionError::Kernel(KernelError::Unsupported(reason)) = error {
+                    let reason = if let SessionError::Kernel(KernelError::Unsupported(reason)) = error {
                         tracing::info!(reason, "a cell that holds its thread does not survive the end of the server");
+                        reason.to_owned()
                     } else {
                         tracing::warn!(%error, "a cell that holds its thread is not saved");
-                    }
+                        error.to_string()
+                    };
                     cell.has_failed = true;
-                    self.run.set_not_durable(error.to_string());
+                    self.run.set_not_durable(reason);
                 }
             }
         }

@@ -1,6 +1,7 @@
 //! Expiry and hibernation of idle sessions.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use belljar_audit::{Details, Event};
@@ -100,6 +101,7 @@ impl Sessions {
             self.shared.remove_empty_folders();
             return;
         }
+        self.shared.is_ending.store(true, Ordering::Relaxed);
         self.save_waiting_runs();
         let sessions: Vec<Arc<Session>> = {
             let table = self.shared.table.lock();

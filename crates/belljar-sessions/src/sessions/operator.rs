@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use belljar_core::CallCancellation;
 use belljar_core::kernel::ShellRequest;
 use serde_json::Value;
 
@@ -10,7 +11,7 @@ use super::queueing::result;
 use super::table::SessionEntry;
 use super::{Owner, Sessions};
 use crate::error::SessionError;
-use crate::history::{CellGuard, History, SessionActivity, SessionHandle, SessionOverview};
+use crate::history::{CellGuard, History, RunRecord, SessionActivity, SessionHandle, SessionOverview};
 use crate::id::SessionId;
 use crate::session::Session;
 
@@ -41,7 +42,16 @@ impl Sessions {
         Some(CellGuard::new(history.begin_cell(id, owner, code, self.by_operator)))
     }
 
-    /// Returns all sessions of all clients, and those that have ended as far as they are recorded. To ask is not a use.
+    /// Records code that this client runs once, without a session, if cells are recorded. `cancellation` is that of the
+    /// call.
+    pub fn record_run(&self, code: &str, cancellation: &CallCancellation) -> Option<RunRecord> {
+        let history = self.shared.history.get()?;
+        let id = SessionId::random().ok()?;
+        Some(history.begin_run(id, self.owner.as_ref(), code, cancellation.clone()))
+    }
+
+    /// Returns all sessions of all clients, and those that have ended, or that this server has given up to the
+    /// cluster's store, as far as they are recorded. To ask is not a use.
     pub fn overview(&self) -> Vec<SessionOverview> {
         let history = self.shared.history.get();
         let mut recorded = history.map(|history| history.all_by_id()).unwrap_or_default();
@@ -59,12 +69,7 @@ impl Sessions {
                 None => entry,
             });
         }
-        for (id, history) in recorded {
-            let last_used = history.ended().map(Duration::from_millis);
-            let handle = history.handle.clone();
-            let ended = SessionOverview::new(handle, id, history.owner.clone(), SessionActivity::Completed, last_used);
-            all.push(ended.with_history(&history));
-        }
+        all.extend(recorded.into_iter().map(|(id, history)| SessionOverview::of_absent(id, &history)));
         all
     }
 
@@ -85,11 +90,7 @@ impl Sessions {
         match (entry, recorded) {
             (Some(entry), Some((_, history))) => Some(entry.with_history(&history)),
             (Some(entry), None) => Some(entry),
-            (None, Some((id, history))) => {
-                let (owner, last_used) = (history.owner.clone(), history.ended().map(Duration::from_millis));
-                let ended = SessionOverview::new(handle.clone(), id, owner, SessionActivity::Completed, last_used);
-                Some(ended.with_history(&history))
-            }
+            (None, Some((id, history))) => Some(SessionOverview::of_absent(id, &history)),
             (None, None) => None,
         }
     }
@@ -129,7 +130,9 @@ impl Sessions {
             }
         }
         let overview = self.overview_of(&SessionHandle::of(id));
-        Ok(overview.is_some_and(|overview| overview.activity == SessionActivity::Asleep) || self.run_is_asleep(id))
+        let is_asleep =
+            |overview: SessionOverview| matches!(overview.activity, SessionActivity::Asleep | SessionActivity::Away);
+        Ok(overview.is_some_and(is_asleep) || self.run_is_asleep(id))
     }
 
     fn run_is_asleep(&self, id: &SessionId) -> bool {

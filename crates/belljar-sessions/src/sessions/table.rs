@@ -1,6 +1,7 @@
 //! The table of a server's sessions: which exist, and whether they are active or in the store.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use super::{Owner, SessionOptions};
 use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::error::SessionError;
-use crate::history::History;
+use crate::history::{AbsenceReason, History};
 use crate::id::SessionId;
 use crate::pool::GuestThreadPool;
 use crate::runs::RunRegistry;
@@ -34,6 +35,8 @@ pub(super) struct Shared {
     pub(super) adopted: Mutex<StoredRuns>,
     /// The last cells of the sessions, if operators see them.
     pub(super) history: OnceLock<Arc<History>>,
+    /// Set once the process is about to end: cells that wait on the disk go on in another one.
+    pub(super) is_ending: AtomicBool,
 }
 
 /// A session in the table.
@@ -54,7 +57,7 @@ impl Drop for EndingSession {
     fn drop(&mut self) {
         self.shared.table.lock().remove(&self.id);
         if let Some(history) = self.shared.history.get() {
-            history.end(&self.id);
+            history.set_absent(&self.id, AbsenceReason::Completed);
         }
     }
 }
@@ -154,7 +157,15 @@ impl Shared {
         let tenant = tenant.unwrap_or_else(|| tenant_of(self.pool.tenants(), owner.as_ref()));
         let session = Arc::new(Session::new(id.clone(), owner, tenant, true, now));
         table.insert(id.clone(), SessionEntry::Active(session.clone()));
+        self.note_presence(id);
         Ok(session)
+    }
+
+    /// Notes that a session is in the table, which it may have left before. The table must be locked.
+    pub(super) fn note_presence(&self, id: &SessionId) {
+        if let Some(history) = self.history.get() {
+            history.set_present(id);
+        }
     }
 
     /// Returns the last use of a session in other replicas, which its files may not have.
@@ -184,7 +195,7 @@ impl Shared {
             activity.record_session(Event::SessionEnd, id.as_str(), owner.as_deref(), expired);
         }
         if let Some(history) = self.history.get() {
-            history.end(id);
+            history.set_absent(id, AbsenceReason::Completed);
         }
         if let (Some(SessionEntry::Hibernated(HibernatedSession { owner, .. })), Some(folders)) =
             (&entry, &self.services.folders)
@@ -229,6 +240,9 @@ impl Shared {
         if self.cluster().is_some() {
             // Another replica may use it next.
             table.remove(&session.id);
+            if let Some(history) = self.history.get() {
+                history.set_absent(&session.id, AbsenceReason::Away);
+            }
         } else {
             let (owner, tenant) = (session.owner.clone(), session.tenant.clone());
             let hibernated = HibernatedSession { last_used, owner, tenant };

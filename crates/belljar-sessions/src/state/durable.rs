@@ -151,6 +151,7 @@ impl SessionState {
             questions: run.questions(),
             wake_at,
             calls: calls.save(),
+            call_count: calls.count(),
             // An answer has removed its question, and its call has not received it or does not wait any more. Asked in
             // this order, so that the call is in one of the three.
             has_sent_calls: run.has_answers() || calls.has_active_calls(),

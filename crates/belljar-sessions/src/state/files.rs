@@ -12,6 +12,15 @@ use crate::files::check_plain_name;
 /// The maximum size of an uploaded file, in bytes.
 pub const MAX_UPLOAD: usize = 64 << 20;
 
+/// The fields of the record of a read that do not follow from its result.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ReadRecord {
+    /// The size of the file, if the record is that of a download, whose first part is read.
+    pub(crate) size: Option<u64>,
+    /// The party that reads, if it is not the client.
+    pub(crate) by: Option<&'static str>,
+}
+
 impl SessionState {
     /// Returns the session's files, sorted by path.
     pub(crate) fn list(&mut self, services: &SessionServices) -> Result<Vec<FileInfo>, SessionError> {
@@ -35,26 +44,35 @@ impl SessionState {
         visible.map(|(path, bytes)| FileInfo { path: path.clone(), size: bytes.len() as u64, modified: 0 }).collect()
     }
 
+    /// Records that a file, or a part of it, was read. Paths that are not valid are not recorded.
+    pub(crate) fn record_read(
+        &self,
+        services: &SessionServices,
+        path: &str,
+        read: &Result<Vec<u8>, SessionError>,
+        ReadRecord { size, by }: ReadRecord,
+    ) {
+        if check_path(path).is_err() {
+            return;
+        }
+        self.record(services, Event::FileRead, || Details {
+            name: Some(path.to_owned()),
+            outcome: Some(if read.is_ok() { "success" } else { "failed" }.into()),
+            by,
+            error: read.as_ref().err().map(ToString::to_string),
+            bytes: read.as_ref().ok().map(|bytes| size.unwrap_or(bytes.len() as u64)),
+            ..Details::default()
+        });
+    }
+
     /// Reads a part of a file.
-    pub(crate) fn read(
+    pub(crate) fn read_part(
         &mut self,
         services: &SessionServices,
         path: &str,
         range: Range,
     ) -> Result<Vec<u8>, SessionError> {
         check_path(path)?;
-        let read = self.read_part(services, path, range);
-        self.record(services, Event::FileRead, || Details {
-            name: Some(path.to_owned()),
-            outcome: Some(if read.is_ok() { "success" } else { "failed" }.into()),
-            error: read.as_ref().err().map(ToString::to_string),
-            bytes: read.as_ref().ok().map(|bytes| bytes.len() as u64),
-            ..Details::default()
-        });
-        read
-    }
-
-    fn read_part(&mut self, services: &SessionServices, path: &str, range: Range) -> Result<Vec<u8>, SessionError> {
         match self.ensure_running(services, &belljar_core::NoProgress) {
             Ok(kernel) => Ok(kernel.read(path, range)?),
             Err(SessionError::Unrestorable(_)) => {

@@ -1,4 +1,4 @@
-//! Runs on the disk: cells that wait, what was sent for them meanwhile, answers that arrive from outside, and results.
+//! Runs on the disk: cells that wait, what was sent for them meanwhile, and answers that arrive from outside.
 //!
 //! ```text
 //! DIR/key                  the key that signs what follows
@@ -7,7 +7,7 @@
 //! DIR/SESSION/start        the file `waiting` from which the cell's interpreter was restored: its recording begins there
 //! DIR/SESSION/sent         the calls that were sent since the snapshot was taken, one per line
 //! DIR/runs/RUN/answer      an answer to the run's question, or the wish to end the run: `belljar runs`
-//! DIR/runs/RUN/result      the result of a run whose client had left
+//! DIR/runs/RUN/result      the result of a run whose client had left: see `results`
 //! ```
 //!
 //! A cell goes on only after its file was renamed to `resumed`. A process that ends afterwards loses the cell: its
@@ -36,14 +36,12 @@ pub(crate) const START: &str = "start";
 pub(crate) const SENT: &str = "sent";
 const KEY: &str = "key";
 const NEW_KEY: &str = "key.new";
-const RUNS: &str = "runs";
+pub(super) const RUNS: &str = "runs";
 const ANSWER: &str = "answer";
-const RESULT: &str = "result";
 /// The length of the key and of a signature, in bytes.
 pub(super) const KEY_LENGTH: usize = 32;
-/// The maximum size of an answer, a result and the list of sent calls, in bytes.
+/// The maximum size of an answer and of the list of sent calls, in bytes.
 const MAX_ANSWER: u64 = 1 << 20;
-const MAX_RESULT: u64 = 64 << 20;
 const MAX_SENT: u64 = 16 << 20;
 
 /// A waiting run, as its file has it.
@@ -56,7 +54,10 @@ pub struct StoredRun {
     /// The time at which the run goes on by itself, in milliseconds since 1970.
     pub wake_at: Option<u64>,
     /// The server's calls: see [`RunCalls`](crate::RunCalls).
-    pub(crate) calls: Value,
+    pub calls: Value,
+    /// The number of calls, if the code can make any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_count: Option<u64>,
     /// True if calls go on without an answer: those that were sent, or had one.
     pub(crate) has_sent_calls: bool,
     /// The session's files before the cell: path, size and modification time in nanoseconds.
@@ -357,35 +358,13 @@ impl Store {
         ids.filter_map(take).collect()
     }
 
-    /// Writes the result of a run whose client has left.
-    pub(crate) fn write_result(&self, run: &RunId, result: &Value) -> Result<(), StoreError> {
-        self.write_of_run(run, RESULT, result)
-    }
-
-    /// Reads the results of all runs whose clients had left.
-    pub(crate) fn results(&self) -> Vec<(RunId, Value)> {
-        let Ok(runs) = self.root.subdirectory(RUNS, false) else { return Vec::new() };
-        let ids = runs.names().unwrap_or_default().into_iter().filter_map(|name| RunId::parse(&name));
-        let read = |id: RunId| {
-            let directory = runs.subdirectory(id.as_str(), false).ok()?;
-            let content = self.read_signed(&directory, RESULT, MAX_RESULT)?;
-            Some((id, serde_json::from_slice(&content).ok()?))
-        };
-        ids.filter_map(read).collect()
-    }
-
-    /// Deletes the result of a run.
-    pub(crate) fn remove_result(&self, run: &RunId) {
-        let path = self.path.join(RUNS).join(run.as_str());
-        if let Err(error) = std::fs::remove_dir_all(path)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            tracing::warn!(%error, "failed to delete the result of a run");
-        }
-    }
-
     /// Writes a signed file of a run.
-    fn write_of_run(&self, run: &RunId, name: &'static str, content: &Value) -> Result<(), StoreError> {
+    pub(super) fn write_of_run(
+        &self,
+        run: &RunId,
+        name: &'static str,
+        content: &impl Serialize,
+    ) -> Result<(), StoreError> {
         let failed = StoreError::io("write");
         let mut bytes = serde_json::to_vec(content).map_err(|error| failed(io::Error::other(error).into()))?;
         let signature = self.signer()?.sign(&bytes);
@@ -400,7 +379,7 @@ impl Store {
     }
 
     /// Reads a signed file. A file with another signature is left alone.
-    fn read_signed(&self, directory: &PrivateDirectory, name: &'static str, max: u64) -> Option<Vec<u8>> {
+    pub(super) fn read_signed(&self, directory: &PrivateDirectory, name: &'static str, max: u64) -> Option<Vec<u8>> {
         if !directory.contains(name) {
             return None;
         }

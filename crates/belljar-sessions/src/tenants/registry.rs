@@ -24,7 +24,6 @@ const CLEANING_INTERVAL: Duration = Duration::from_secs(1);
 pub struct Tenants(Arc<Shared>);
 
 struct Shared {
-    table: RwLock<QuotaTable>,
     /// The names of tokens, by the owners that have them.
     names: RwLock<HashMap<String, Arc<str>>>,
     tenants: Mutex<KnownTenants>,
@@ -44,6 +43,9 @@ struct Shared {
 type SessionCounter = Box<dyn Fn(&Tenant) -> usize + Send + Sync>;
 
 struct KnownTenants {
+    /// The quotas of all owners. They have the lock of the owners, so that an owner that is added while they are
+    /// replaced gets the new ones.
+    table: QuotaTable,
     by_key: HashMap<Arc<str>, Tenant>,
     next: LaneId,
     cleaned: Instant,
@@ -99,9 +101,8 @@ impl Tenants {
         let quotas = QuotaTable::default().of(None);
         let sleep = Arc::<Notify>::default();
         let system = Tenant::new(0, None, quotas, least_interpreter.clone(), sleep.clone());
-        let known = KnownTenants { by_key: HashMap::new(), next: 1, cleaned: Instant::now() };
+        let known = KnownTenants { table, by_key: HashMap::new(), next: 1, cleaned: Instant::now() };
         Self(Arc::new(Shared {
-            table: RwLock::new(table),
             names: RwLock::default(),
             tenants: Mutex::new(known),
             present: AtomicUsize::new(0),
@@ -121,10 +122,10 @@ impl Tenants {
 
     /// Replaces the quotas. Those who exceed the new ones can use no more, and what runs goes on.
     pub fn replace_quotas(&self, table: QuotaTable) {
-        let mut current = self.0.table.write();
-        *current = table;
-        for tenant in self.0.tenants.lock().by_key.values() {
-            tenant.set_quotas(current.of(tenant.name()));
+        let mut known = self.0.tenants.lock();
+        known.table = table;
+        for tenant in known.by_key.values() {
+            tenant.set_quotas(known.table.of(tenant.name()));
         }
     }
 
@@ -149,7 +150,7 @@ impl Tenants {
         if let Some(tenant) = known.by_key.get(&key) {
             return tenant.clone();
         }
-        let quotas = self.0.table.read().of(name.as_deref());
+        let quotas = known.table.of(name.as_deref());
         let id = known.next;
         known.next += 1;
         let (least, sleep) = (self.0.least_interpreter.clone(), self.0.sleep.clone());

@@ -144,6 +144,32 @@ fn names_decide_which_quotas_apply() {
 }
 
 #[test]
+fn quotas_are_replaced_while_owners_are_found() {
+    let tenants = tenants("[default]\nruns = 1\n");
+    let (sender, ended) = mpsc::channel();
+    let (finder, found) = (tenants.clone(), sender.clone());
+    std::thread::spawn(move || {
+        for number in 0..10_000 {
+            finder.find(TenantKey::Connection(number));
+        }
+        found.send(()).unwrap();
+    });
+    let replacer = tenants.clone();
+    std::thread::spawn(move || {
+        for runs in 2..102 {
+            replacer.replace_quotas(QuotaTable::parse(&format!("[default]\nruns = {runs}\n")).unwrap());
+        }
+        sender.send(()).unwrap();
+    });
+    for _ in 0..2 {
+        ended.recv_timeout(TIMEOUT).unwrap();
+    }
+    for number in [0, 9_999] {
+        assert_eq!(tenants.find(TenantKey::Connection(number)).quotas().runs, Some(101));
+    }
+}
+
+#[test]
 fn refusals_for_lack_of_memory_end_when_there_is_some() {
     let tenants = Tenants::default();
     let pool = pool(1, &tenants);

@@ -90,6 +90,11 @@ impl Session {
             grants: self.grants.clone(),
             events: Arc::new(NoToolEvents),
         };
+        self.run_in(context)
+    }
+
+    /// Starts a run in this context.
+    pub(crate) fn run_in(&self, context: ToolRunContext) -> TestRun {
         let (sender, replies) = mpsc::channel();
         TestRun { run: ToolRun::new(self.tools.clone(), context), sender: sender.into(), replies }
     }

@@ -96,6 +96,11 @@ pub(crate) fn program() -> OsString {
     std::env::var_os("BELLJAR_BENCH_PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_belljar").into())
 }
 
+/// Returns the program to compare with, in turns: that of `BELLJAR_BENCH_OTHER`, such as one of an earlier commit.
+pub(crate) fn other_program() -> Option<OsString> {
+    std::env::var_os("BELLJAR_BENCH_OTHER")
+}
+
 /// Opens CPython with the files that `belljar` itself uses (`BELLJAR_RUNTIME`, `BELLJAR_CACHE`).
 pub(crate) fn python() -> Finding<Python> {
     let variable = |name| std::env::var_os(name).map(Into::into);

@@ -1,5 +1,6 @@
 //! A server over standard streams, whose tools a benchmark calls.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -35,7 +36,18 @@ impl Server {
         options: &[&str],
         capabilities: &Value,
     ) -> Finding<Self> {
-        let mut command = Command::new(super::program());
+        Self::start_program(&super::program(), variables, toolset, options, capabilities)
+    }
+
+    /// Does the same with this program.
+    pub(crate) fn start_program(
+        program: &OsStr,
+        variables: &[(String, String)],
+        toolset: &str,
+        options: &[&str],
+        capabilities: &Value,
+    ) -> Finding<Self> {
+        let mut command = Command::new(program);
         command.envs(variables.iter().map(|(name, value)| (name, value)));
         command.args(["stdio", "--toolset", toolset]).args(options);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;

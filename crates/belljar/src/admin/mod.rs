@@ -1,30 +1,25 @@
 //! `belljar admin`: the sessions of a running server, over its admin API.
 
+mod client;
 mod output;
 
-use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use ureq::tls::TlsConfig;
 
 use crate::command_error::CommandError;
 use crate::console::print_line;
 use crate::outcome::fail;
 use crate::run_commands::Scope;
 use crate::untrusted_text::{escape_in_json, strip_control_chars};
-use output::{items, print_cell, print_outputs, print_sessions, text};
+use client::Client;
+use output::{items, print_cell, print_files, print_outputs, print_questions, print_sessions, print_variables, text};
 
-/// The time in which the server must answer a request that is not a stream.
-const TIMEOUT: Duration = Duration::from_secs(60);
 /// The interval at which a cell is looked at until it has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// The maximum length of an answer, in bytes.
-const MAX_ANSWER: u64 = 64 << 20;
 
 /// A command for a running server.
 #[derive(Debug, Args)]
@@ -32,9 +27,7 @@ const MAX_ANSWER: u64 = 64 << 20;
 Examples:
   belljar admin sessions --state running
   belljar admin run 8c1f0a52b7d3e964 'print(x)'
-  belljar admin approve 8c1f0a52b7d3e964
-
-The token of an operator is in BELLJAR_ADMIN_TOKEN, or in a file: --token-file FILE.")]
+  belljar admin approve 8c1f0a52b7d3e964")]
 pub(crate) struct AdminArguments {
     /// Address of the server, whose option --console must be set.
     #[arg(long, global = true, env = "BELLJAR_ADMIN_URL", default_value = "http://127.0.0.1:3001")]
@@ -56,7 +49,7 @@ enum AdminCommand {
     Sessions {
         /// Words that the handle, the owner or the code must contain.
         words: Vec<String>,
-        /// States, separated by commas: running, waiting, idle, asleep, ended.
+        /// States, separated by commas: running, waiting, idle, asleep, away, ended.
         #[arg(long, default_value = "")]
         state: String,
         /// Maximum number of sessions.
@@ -77,6 +70,26 @@ enum AdminCommand {
         session: String,
         /// Code.
         code: String,
+    },
+    /// List the files of a session that runs no code, which wakes it.
+    Files {
+        /// Session.
+        session: String,
+    },
+    /// Download a file of a session that runs no code.
+    Download {
+        /// Session.
+        session: String,
+        /// Path of the file, as `belljar admin files` prints it.
+        path: String,
+        /// File to write [default: standard output].
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// List the variables of a session that is awake and runs no code.
+    Variables {
+        /// Session.
+        session: String,
     },
     /// Interrupt the code that a session runs.
     Interrupt {
@@ -103,6 +116,8 @@ enum AdminCommand {
         /// Session.
         session: String,
     },
+    /// List the open questions of all sessions.
+    Questions,
     /// Approve the call that a session asks for.
     Approve {
         /// Session.
@@ -138,42 +153,7 @@ pub(crate) fn admin(arguments: &AdminArguments) -> ExitCode {
     }
 }
 
-struct Client {
-    agent: ureq::Agent,
-    url: String,
-    token: String,
-    json: bool,
-}
-
 impl Client {
-    fn new(arguments: &AdminArguments) -> Result<Self, CommandError> {
-        let token = match &arguments.token_file {
-            Some(file) => {
-                let text = std::fs::read_to_string(file)
-                    .map_err(|error| format!("--token-file: failed to read {}: {error}", file.display()))?;
-                let mut tokens = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-                tokens.next().map(str::to_owned)
-            }
-            None => std::env::var("BELLJAR_ADMIN_TOKEN").ok(),
-        };
-        let token = token.filter(|token| !token.is_empty() && token.chars().all(|c| c.is_ascii_graphic()));
-        let token = token.ok_or_else(|| {
-            CommandError::new("the token of an operator is missing, or not one line of ASCII")
-                .with_hint("set BELLJAR_ADMIN_TOKEN, or name a file with --token-file")
-        })?;
-        let tls = TlsConfig::builder()
-            .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
-            .build();
-        let config = ureq::Agent::config_builder()
-            .timeout_connect(Some(TIMEOUT))
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .tls_config(tls)
-            .build();
-        let url = format!("{}/admin/api/v1", arguments.url.trim_end_matches('/'));
-        Ok(Self { agent: config.into(), url, token, json: arguments.json })
-    }
-
     fn run(&self, command: &AdminCommand) -> Result<ExitCode, CommandError> {
         match command {
             AdminCommand::Sessions { words, state, limit } => {
@@ -189,6 +169,21 @@ impl Client {
                 self.print(&listed, || items(&listed["cells"]).for_each(print_cell));
             }
             AdminCommand::Run { session, code } => return self.run_cell(session, code),
+            AdminCommand::Files { session } => {
+                let listed = self.send("GET", &path(session, "/files")?, &[], None)?;
+                self.print(&listed, || print_files(&listed));
+            }
+            AdminCommand::Download { session, path: file, output } => {
+                self.download(&path(session, "/files/content")?, &[("path", file)], output.as_deref())?;
+            }
+            AdminCommand::Variables { session } => {
+                let listed = self.send("GET", &path(session, "/variables")?, &[], None)?;
+                self.print(&listed, || print_variables(&listed));
+            }
+            AdminCommand::Questions => {
+                let open = self.send("GET", "/questions", &[], None)?;
+                self.print(&open, || print_questions(&open));
+            }
             AdminCommand::Interrupt { session } => self.done("POST", &path(session, "/interrupt")?, "interrupted")?,
             AdminCommand::Restart { session } => self.done("POST", &path(session, "/restart")?, "restarted")?,
             AdminCommand::Sleep { session } => self.done("POST", &path(session, "/sleep")?, "asleep")?,
@@ -251,7 +246,7 @@ impl Client {
         let asked = items(&open["questions"]).find(|asked| asked["session"] == session && asked["kind"] == kind);
         let asked = asked.ok_or_else(|| {
             CommandError::new(format!("session {session} asks no such question"))
-                .with_hint("`belljar admin sessions` lists those that ask something first")
+                .with_hint("`belljar admin questions` lists the open questions")
         })?;
         let at = format!("/cells/{}/questions/{}", asked["cell"], asked["number"]);
         self.send("POST", &path(session, &at)?, &[], Some(answer))?;
@@ -270,77 +265,6 @@ impl Client {
     fn print(&self, answer: &Value, otherwise: impl FnOnce()) {
         if self.json { print_line(escape_in_json(&answer.to_string()).as_ref()) } else { otherwise() }
     }
-
-    fn request(
-        &self,
-        method: &str,
-        path: &str,
-        query: &[(&str, &str)],
-        body: Option<&Value>,
-        timeout: Option<Duration>,
-    ) -> Result<ureq::Body, CommandError> {
-        let url = format!("{}{path}", self.url);
-        let failed = |error: ureq::Error| format!("failed to request {url}: {error}");
-        let authorization = format!("Bearer {}", self.token);
-        let body = body.map(Value::to_string).unwrap_or_default();
-        let mut request = ureq::http::Request::builder().method(method).header("Authorization", authorization);
-        if !body.is_empty() {
-            request = request.header("Content-Type", "application/json");
-        }
-        let query: Vec<String> = query.iter().map(|(name, value)| format!("{name}={}", escaped(value))).collect();
-        let address = if query.is_empty() { url.clone() } else { format!("{url}?{}", query.join("&")) };
-        let request = request.uri(address).body(body).map_err(|error| format!("--url: {error}"))?;
-        let request = self.agent.configure_request(request).timeout_global(timeout).build();
-        let response = self.agent.run(request).map_err(failed)?;
-        let (status, mut body) = (response.status(), response.into_body());
-        if status.is_success() {
-            return Ok(body);
-        }
-        let text = body.read_to_string().unwrap_or_default();
-        let detail = serde_json::from_str::<Value>(&text).ok();
-        let detail = detail.and_then(|body| body["detail"].as_str().map(str::to_owned)).unwrap_or(text);
-        let error = CommandError::new(format!("{}: {}", status.as_u16(), strip_control_chars(&detail)));
-        Err(match status.as_u16() {
-            401 | 403 => error.with_hint("the token must be one of --admin-token-file of the server"),
-            404 if path == "/sessions" => error.with_hint("start the server with --console"),
-            _ => error,
-        })
-    }
-
-    fn send(
-        &self,
-        method: &str,
-        path: &str,
-        query: &[(&str, &str)],
-        body: Option<&Value>,
-    ) -> Result<Value, CommandError> {
-        let answer = self.request(method, path, query, body, Some(TIMEOUT))?;
-        let mut text = String::new();
-        let read = answer.into_reader().take(MAX_ANSWER).read_to_string(&mut text);
-        read.map_err(|error| format!("failed to read the answer: {error}"))?;
-        if text.is_empty() {
-            return Ok(Value::Null);
-        }
-        Ok(serde_json::from_str(&text).map_err(|error| format!("the answer is not JSON: {error}"))?)
-    }
-
-    /// Prints the events of a stream, one JSON object per line.
-    fn follow(&self, path: &str) -> Result<(), CommandError> {
-        let stream = self.request("GET", path, &[], None, None)?;
-        let mut reader = BufReader::new(stream.into_reader());
-        loop {
-            let mut line = String::new();
-            let length = reader.by_ref().take(MAX_ANSWER).read_line(&mut line);
-            match length.map_err(|error| format!("failed to read the events: {error}"))? {
-                0 => return Ok(()),
-                _ => {
-                    if let Some(data) = line.strip_prefix("data:") {
-                        print_line(escape_in_json(data.trim()).as_ref());
-                    }
-                }
-            }
-        }
-    }
 }
 
 /// Returns the path of an operation on a session, which a user has named.
@@ -351,13 +275,4 @@ fn path(session: &str, operation: &str) -> Result<String, CommandError> {
         ));
     }
     Ok(format!("/sessions/{session}{operation}"))
-}
-
-/// Returns the value of a query's parameter with escapes.
-fn escaped(value: &str) -> String {
-    let escape = |byte: u8| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b',' => char::from(byte).to_string(),
-        _ => format!("%{byte:02X}"),
-    };
-    value.bytes().map(escape).collect()
 }

@@ -32,6 +32,34 @@ pub(super) fn print_sessions(listed: &Value) {
     eprintln!("{} of {} sessions", items(&listed["sessions"]).count(), listed["matching"]);
 }
 
+pub(super) fn print_files(listed: &Value) {
+    for file in items(&listed["files"]) {
+        print_line(format!("{:>12}  {}", file["size"].to_string(), on_one_line(&file["path"])));
+    }
+}
+
+pub(super) fn print_variables(listed: &Value) {
+    for variable in items(&listed["variables"]) {
+        let [name, kind, value] = ["name", "type", "value"].map(|field| on_one_line(&variable[field]));
+        print_line(format!("{name}  {kind}  {value}").trim_end());
+    }
+    if listed["omitted"].as_u64() > Some(0) {
+        eprintln!("{} more variables", listed["omitted"]);
+    }
+}
+
+pub(super) fn print_questions(open: &Value) {
+    for question in items(&open["questions"]) {
+        let [session, kind, message] = ["session", "kind", "message"].map(|field| on_one_line(&question[field]));
+        print_line(format!("{session}  cell {}  {kind}  {message}", question["cell"]));
+    }
+}
+
+/// Returns an untrusted text on one line.
+fn on_one_line(value: &Value) -> String {
+    strip_control_chars(&text(value)).replace(['\n', '\t'], " ")
+}
+
 pub(super) fn print_cell(cell: &Value) {
     print_line(format!("── [{}] {} ──", cell["number"], text(&cell["state"])));
     print_line(strip_control_chars(&text(&cell["code"])));

@@ -115,7 +115,7 @@ pub(crate) fn http(
             address: Some(&address),
         };
         let prepared = arguments.serve.server_for(&surroundings, global, tracker, observability)?;
-        let PreparedServer { server, workers, tenants } = prepared;
+        let PreparedServer { server, workers, tenants, kind } = prepared;
         observability.export_metrics(&server)?;
         let options = HttpOptions { monty: workers, ..options };
         // The end of a terminal ends the server; from a service manager, SIGHUP asks to read files again.
@@ -124,6 +124,7 @@ pub(crate) fn http(
         // Before the address is known: from then on, the server can be asked to end.
         let shutdown = ending.wait(in_terminal);
         eprintln!("listening on {address}/{path}");
+        eprintln!("code runs in {}", arguments.serve.place_of_code(kind));
         if options.access.operators.is_some() {
             // A browser does not send the part after `#`.
             let token = arguments.access.make_operator_token(&options)?;
@@ -136,6 +137,7 @@ pub(crate) fn http(
                 options: options.clone(),
                 quotas: arguments.serve.quotas.clone(),
                 tenants,
+                has_processes: arguments.serve.has_processes(),
             };
             tokio::spawn(reload.on_hangup());
         }

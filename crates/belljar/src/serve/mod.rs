@@ -188,7 +188,7 @@ impl ServeArguments {
             None => self.wasm_backends(&mounts, network.clone(), global, tracker)?,
         };
         let Backends { runs, sessions, kind, python, installed, warm_up, workers } = backends;
-        let tenants = self.quotas.tenants(kind != SandboxKind::Wasm || self.isolation.is_process())?;
+        let tenants = self.quotas.tenants(self.has_processes())?;
         // Sessions of the data directory find the quotas of their owners by these names.
         name_tokens(&tenants, tokens);
         let pool = GuestThreadPool::with_tenants(self.pool_limits(), tenants.clone(), runs.thread_runner());
@@ -230,12 +230,12 @@ impl ServeArguments {
         let options = ServerOptions { mode, html: self.sessions.html, sandbox, tools };
         let server = Server::new(Runner::with_activity(runs, pool.clone(), activity), options);
         if self.toolset == Toolset::Python {
-            return Ok(PreparedServer { server, workers, tenants });
+            return Ok(PreparedServer { server, workers, tenants, kind });
         }
         let store = self.sessions.store(&sessions, is_native, tracker, cluster)?;
         let sessions = Sessions::new(sessions, store, folders, pool, self.sessions.options(max_answer));
         let server = server.with_sessions(sessions, self.toolset == Toolset::Interpreter);
-        Ok(PreparedServer { server, workers, tenants })
+        Ok(PreparedServer { server, workers, tenants, kind })
     }
 
     /// Creates the backends of native kernels, if the options select them.
@@ -327,6 +327,21 @@ impl ServeArguments {
         Ok(Backends { runs, sessions, kind: SandboxKind::Wasm, python, installed, warm_up, workers: Some(workers) })
     }
 
+    /// Returns whether code runs in native kernels or worker processes.
+    fn has_processes(&self) -> bool {
+        self.sandbox.sandbox != Sandbox::Wasm || self.isolation.is_process()
+    }
+
+    /// Returns the place where code runs in a sandbox of this kind.
+    fn place_of_code(&self, kind: SandboxKind) -> &'static str {
+        match kind {
+            SandboxKind::Wasm if self.isolation.is_process() => "WebAssembly, in worker processes",
+            SandboxKind::Wasm => "WebAssembly, in threads of the server",
+            SandboxKind::Native => "native kernels, in Linux sandboxes",
+            SandboxKind::Unsandboxed => "native kernels, without a sandbox",
+        }
+    }
+
     fn pool_limits(&self) -> PoolLimits {
         let limits = PoolLimits { max_queued: self.max_queue.into(), ..PoolLimits::default() };
         match self.max_concurrency {
@@ -354,6 +369,7 @@ struct PreparedServer {
     /// The workers of Monty's protocol, if it is served.
     workers: Option<MontyWorkers>,
     tenants: Tenants,
+    kind: SandboxKind,
 }
 
 /// The backends of a server.

@@ -197,6 +197,12 @@ fn panels_show_results() {
     // Files are read by the client, whole or in parts, and saved by it.
     let files = client.texts(".saved tbody td:first-child");
     assert!(files.contains(&"orders.csv".to_owned()) && files.contains(&"large.bin".to_owned()), "{files:?}");
+    // Names of columns are above their values, and both tables have text of one size.
+    let aligned = "[...PANEL.querySelectorAll('.saved th')].map((name) => getComputedStyle(name).textAlign)";
+    assert_eq!(client.evaluate(aligned), json!(["left", "left", "right", "left"]));
+    let sizes = "[...new Set([...PANEL.querySelectorAll('.saved td:not(.mono), .data td')]
+        .map((cell) => getComputedStyle(cell).fontSize))]";
+    assert_eq!(client.evaluate(sizes), json!(["13px"]));
     let download = |client: &mut Client, name: &str| {
         client.evaluate(&format!("PANEL.querySelector('.saved [aria-label=\"Download {name}\"]').click()"));
         client.saved()

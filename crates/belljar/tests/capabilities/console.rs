@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use base64::Engine as _;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::browser::Browser;
 use crate::operator::{Operator, TOKEN};
@@ -54,7 +54,7 @@ impl Canary {
 }
 
 /// Opens a session in the console, as an operator does with the address that a server prints.
-fn open(browser: &mut Browser, operator: &Operator, session: &str) {
+pub(crate) fn open(browser: &mut Browser, operator: &Operator, session: &str) {
     browser.open(&format!("http://{}/console#token={TOKEN}", operator.backend.address));
     browser.wait_for("document.querySelector('belljar-sessions .chip')");
     if !session.is_empty() {
@@ -209,6 +209,9 @@ fn sessions_are_used_by_keyboard() {
     assert_eq!(browser.evaluate("document.querySelector('.prompt textarea').disabled"), true);
 }
 
+/// The time in milliseconds in which the sessions must be listed.
+const LIST_TARGET: u64 = 200;
+
 fn ten_thousand_sessions_are_listed() {
     let operator = Operator::start(&["--max-sessions", "10001"]);
     for _ in 0..9_999 {
@@ -239,6 +242,10 @@ fn ten_thousand_sessions_are_listed() {
     assert_eq!(browser.evaluate("document.querySelector('.session-row').dataset.handle"), marked.as_str());
     let filtered = browser.evaluate(measure);
     eprintln!("milliseconds until 10,000 sessions are listed: {all}, filtered: {filtered}");
+    // The best of ten times, since the machine may be busy.
+    let best = |times: &Value| times.as_array().unwrap().iter().filter_map(Value::as_u64).min().unwrap();
+    assert!(best(&all) < LIST_TARGET, "{all}");
+    assert!(best(&filtered) < LIST_TARGET, "{filtered}");
     browser.evaluate("const list = document.querySelector('belljar-sessions'); list.search.value = ''; list.filter()");
     browser.wait_for("document.querySelector('.space').style.height === '580000px'");
     // Rows far below are requested when they are in view.
@@ -247,6 +254,21 @@ fn ten_thousand_sessions_are_listed() {
     let rows = browser.evaluate("document.querySelectorAll('.session-row').length").as_u64().unwrap();
     assert!((5..60).contains(&rows), "{rows} rows");
 }
+
+/// The contrasts of the dots of the states with the ground of the list.
+const CONTRASTS: &str = "(() => {
+    const luminance = (color) => {
+        const [red, green, blue] = color.match(/[\\d.]+/g).map((part) => part / 255)
+            .map((part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+    };
+    const ground = luminance(getComputedStyle(document.querySelector('.side')).backgroundColor);
+    return [...document.querySelectorAll('.chips .dot')].map((dot) => {
+        const style = getComputedStyle(dot);
+        const own = luminance(dot.classList.contains('asleep') ? style.borderTopColor : style.backgroundColor);
+        return (Math.max(own, ground) + 0.05) / (Math.min(own, ground) + 0.05);
+    });
+})()";
 
 /// The cells of the pictures.
 const PICTURED: &str = include_str!("../console/pictured.cells");
@@ -269,7 +291,7 @@ fn pictures_show_the_console() {
     let session = operator.create();
     for cell in PICTURED.split("# %%\n").skip(1) {
         let number = operator.submit(&session, cell.trim_end());
-        let has_settled = |cell: &serde_json::Value| !cell["ended"].is_null() || cell["questions"][0].is_object();
+        let has_settled = |cell: &Value| !cell["ended"].is_null() || cell["questions"][0].is_object();
         operator.wait_for_cell(&session, number, has_settled);
     }
     let mut browser = Browser::start();
@@ -284,6 +306,9 @@ fn pictures_show_the_console() {
         browser.set_media(width, height, is_dark);
         let dark = browser.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--is-dark').trim()");
         assert_eq!(dark, if is_dark { "1" } else { "0" }, "{name}");
+        // The least that WCAG 2 requires of graphics.
+        let contrasts: Vec<f64> = serde_json::from_value(browser.evaluate(CONTRASTS)).unwrap();
+        assert!(contrasts.len() == 6 && contrasts.iter().all(|contrast| *contrast >= 3.0), "{name}: {contrasts:?}");
         browser.evaluate("document.querySelector('.panel').scrollTop = 1e6");
         browser.wait_for(&format!("document.documentElement.scrollWidth <= {width}"));
         std::thread::sleep(Duration::from_millis(700));

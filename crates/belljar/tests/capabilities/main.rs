@@ -8,6 +8,8 @@ mod apps;
 mod attacked_kernels;
 mod cluster_soak;
 mod console;
+mod console_cells;
+mod console_modules;
 mod databases;
 mod full_disk;
 mod host_paths;
@@ -71,6 +73,8 @@ fn main() -> ExitCode {
             attacked_kernels::trials(),
             cluster_soak::trials(),
             console::trials(),
+            console_cells::trials(),
+            console_modules::trials(),
             full_disk::trials(),
             host_paths::trials(),
             manual_pages::trials(),

@@ -23,6 +23,7 @@ belljar_testing::trials! {
     native_call_installs_declared_or_imported_packages: [NativeSandbox],
     asyncio_programs_run_in_native_calls: [NativeSandbox],
     native_session_installs_imports: [NativeSandbox],
+    native_installations_are_in_the_audit_log: [NativeSandbox],
     native_calls_install_optional_dependencies_of_pandas: [NativeSandbox],
     native_servers_offer_tools_that_work: [NativeSandbox],
     weak_kernels_of_root_need_a_reachable_environment: [Root, WeakSandbox],
@@ -263,6 +264,28 @@ fn native_session_installs_imports() {
     );
     let denied = answer("--toolset interpreter --deny-packages cowsay", "execute_code", &cell);
     assert!(denied.to_string().contains("cowsay cannot be installed: "), "{denied}");
+}
+
+fn native_installations_are_in_the_audit_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("audit.log");
+    let server = ["stdio", "--sandbox", "native", "--toolset", "all", "--native-dir"];
+    let belljar = Belljar::without_cache().args(server).arg(&*ENVIRONMENTS).arg("--audit").arg(&log);
+    let mut wire = Wire::spawn(belljar.into_command());
+    wire.initialize();
+    let called = wire.call(json!({ "python_code": "import cowsay", "dependencies": ["cowsay"] }));
+    assert_ne!(called["isError"], true, "{called}");
+    let cell = wire.tool("execute_code", json!({ "code": "%pip install iniconfig==2.1.0" }));
+    assert_ne!(cell["isError"], true, "{cell}");
+    wire.end_input();
+    assert!(wire.wait_for_exit().success());
+    let text = std::fs::read_to_string(&log).unwrap();
+    let records = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let installs: Vec<Value> = records.filter(|record| record["event"] == "install").collect();
+    assert_eq!(installs.len(), 2, "{text}");
+    assert!(installs[0]["name"].as_str().unwrap().starts_with("cowsay "), "{text}");
+    assert_eq!(installs[1]["name"], "iniconfig 2.1.0");
+    assert!(installs[1]["session"].is_string() && installs[0]["session"].is_null(), "{text}");
 }
 
 fn native_servers_offer_tools_that_work() {

@@ -7,9 +7,11 @@ use serde_json::{Value, json};
 
 use crate::harness::Belljar;
 use crate::native_calls::answer;
+use crate::network_servers::site;
 
 belljar_testing::trials! {
     native_servers_use_the_network_of_their_policy: [NativeSandbox],
+    pandas_reads_tables_from_servers_in_native_kernels: [NativeSandbox],
     weaker_native_sandboxes_refuse_network_options: [],
 }
 
@@ -63,6 +65,24 @@ fn native_servers_use_the_network_of_their_policy() {
         assert_eq!(allowed, [true, false], "{tool}: {shown}");
         assert_eq!(connections[0]["path"], "/x", "{shown}");
     }
+}
+
+fn pandas_reads_tables_from_servers_in_native_kernels() {
+    let folder = tempfile::tempdir().unwrap();
+    let policy = folder.path().join("policy.toml");
+    let bases = [("https", site().port("https")), ("http", site().port("http"))]
+        .map(|(scheme, port)| format!("{scheme}://api.example.com:{port}"));
+    let hosts: String = bases.iter().map(|base| format!("'{}' = []\n", base.split("//").nth(1).unwrap())).collect();
+    std::fs::write(&policy, format!("[resolve]\n'api.example.com' = '127.0.0.1'\n\n[allow]\n{hosts}")).unwrap();
+    let options = format!("--net-policy '{}' --net-ca '{}'", policy.display(), site().file("ca.crt").display());
+    let code = format!(
+        "import pandas as pd\nfor base in {bases:?}:\n    print(pd.read_csv(base + '/csv').value.sum())\n\
+         pd.read_csv('http://other.example.com/csv')"
+    );
+    let answer = answer(&options, "run_python_code", &json!({ "python_code": code }));
+    assert_eq!(answer["output"], json!(["3", "3"]), "{answer}");
+    let error = answer["error"].as_str().unwrap();
+    assert!(error.contains("HTTP Error 403") || error.contains("is not allowed"), "{answer}");
 }
 
 fn weaker_native_sandboxes_refuse_network_options() {

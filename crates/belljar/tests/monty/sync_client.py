@@ -1,5 +1,6 @@
 """Runs feeds with pydantic-monty's synchronous client on the worker whose path is the first argument."""
 
+import dataclasses
 import datetime
 import decimal
 import math
@@ -128,6 +129,11 @@ def check_unknown_names(session: MontySession) -> None:
     ):
         found = session.feed_run(code)
         assert expected in (None, repr(found)), found
+    found = session.feed_run("import dataclasses\n[dataclasses.Field, dataclasses.FrozenInstanceError]")
+    assert found == [dataclasses.Field, "<class 'dataclasses.FrozenInstanceError'>"], found
+    frozen = "@dataclasses.dataclass(frozen=True)\nclass Frozen:\n    x: int = 1\nFrozen().x = 2"
+    error = raised(session, frozen).exception()
+    assert isinstance(error, dataclasses.FrozenInstanceError) and str(error) == "cannot assign to field 'x'", error
     class_of_code = session.feed_run("OutOfStock")
     assert class_of_code is not None
     try:
@@ -242,6 +248,47 @@ def check_objects(session: MontySession) -> None:
     assert session.feed_run("given is own", inputs={"given": made}) is True
 
 
+def check_turn_limit(session: MontySession) -> None:
+    calls = []
+    lookup = {"tick": lambda: calls.append(1)}
+    session.feed_run("kept = 1")
+    # Each answer of the host begins a turn.
+    spin = """
+import time
+def spin():
+    end = time.monotonic() + 0.6
+    while time.monotonic() < end:
+        pass
+    tick()
+[spin() for _ in range(2)]
+"""
+    session.feed_run(spin, external_lookup=lookup)
+    assert calls == [1, 1]
+    # Code that handles its interrupt asks nothing more: not in a function, which blocks, and not where it awaits.
+    in_function = "def ask():\n    tick()\ntry:\n    while True: pass\nexcept BaseException:\n    ask()"
+    awaited = "try:\n    while True: pass\nexcept BaseException:\n    tick()"
+    for code in ("while True: pass", in_function, awaited):
+        error = raised(session, code, external_lookup=lookup).exception()
+        assert isinstance(error, TimeoutError) and "turn time limit exceeded: 1" in str(error), error
+    assert calls == [1, 1] and session.feed_run("kept") == 1
+
+
+def check_installation(session: MontySession) -> None:
+    """Installs a package that no feed imports before, since imports install, too."""
+    version = "import importlib.metadata\nimportlib.metadata.version('humanize')"
+    assert isinstance(raised(session, version).exception(), ModuleNotFoundError)
+    assert session.install_dependencies(["humanize==4.15.0"]) is None
+    assert session.feed_run(version) == "4.15.0"
+    assert session.feed_run("import humanize\nhumanize.intcomma(12345)") == "12,345"
+    try:
+        session.install_dependencies(["humanize==0.0.0.1"])
+    except MontyRuntimeError as error:
+        assert "humanize" in str(error), error
+    else:
+        raise AssertionError("a version that does not exist was installed")
+    assert session.feed_run("humanize.intcomma(1234)") == "1,234"
+
+
 def main() -> None:
     with Monty(binary_path=sys.argv[1], max_processes=1) as pool:
         with pool.checkout() as session:
@@ -257,6 +304,8 @@ def main() -> None:
             session.feed_run("kept = 1")
             assert isinstance(raised(session, "while True: pass").exception(), TimeoutError)
             assert session.feed_run("kept") == 1
+        with pool.checkout(limits={"max_turn_duration_secs": 1}) as session:
+            check_turn_limit(session)
         with pool.checkout(limits={"max_memory": 50_000_000}) as session:
             assert isinstance(raised(session, "x = 'a' * 400_000_000").exception(), MemoryError)
             assert session.feed_run("1") == 1
@@ -267,6 +316,7 @@ def main() -> None:
             assert session.feed_run("1") == 1
         with pool.checkout() as session:
             assert isinstance(raised(session, "import none_such_module").exception(), ModuleNotFoundError)
+            check_installation(session)
         if ExternalModule is None:
             assert is_version_5()
             return

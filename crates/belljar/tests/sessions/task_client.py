@@ -1,4 +1,5 @@
-"""Calls a tool of Belljar as a task of the protocol version 2025-11-25, with version 1 of the Python MCP SDK.
+"""Calls the tools of Belljar that run code as tasks of the protocol version 2025-11-25, with version 1 of the Python
+MCP SDK.
 
 Arguments: `stdio COMMAND ARGS…`, `http URL` or `sse URL`.
 """
@@ -34,25 +35,32 @@ async def main(kind, *target):
         client = await stack.enter_async_context(ClientSession(*streams[:2], elicitation_callback=answer))
         hello = await client.initialize()
         assert hello.capabilities.tasks.requests.tools.call is not None, hello
-        [tool] = [tool for tool in (await client.list_tools()).tools if tool.name == "execute_code"]
-        assert tool.execution.taskSupport == "optional", tool
+        tools = (await client.list_tools()).tools
+        supports = {tool.name: tool.execution.taskSupport for tool in tools if tool.execution}
+        assert supports == {"execute_code": "optional", "run_python_code": "optional"}, supports
 
         tasks = client.experimental
-        created = await tasks.call_tool_as_task("execute_code", {"code": CODE}, ttl=60_000)
-        id = created.task.taskId
-        statuses = []
-        async for status in tasks.poll_task(id):
-            statuses.append(status.status)
-            if status.status == "input_required":
-                result = await tasks.get_task_result(id, CallToolResult)
-                assert result.structuredContent["result"].startswith("'call "), result
-                assert result.meta["io.modelcontextprotocol/related-task"] == {"taskId": id}, result
-        assert statuses[-2:] == ["input_required", "completed"], statuses
-        [question] = questions
-        assert "append" in question.message, question
-        assert question.meta.model_extra["io.modelcontextprotocol/related-task"] == {"taskId": id}, question
+        done = []
+        for tool, argument, value in [
+            ("execute_code", "code", "result"),
+            ("run_python_code", "python_code", "return_value"),
+        ]:
+            questions.clear()
+            created = await tasks.call_tool_as_task(tool, {argument: CODE}, ttl=60_000)
+            id = created.task.taskId
+            statuses = []
+            async for status in tasks.poll_task(id):
+                statuses.append(status.status)
+                if status.status == "input_required":
+                    result = await tasks.get_task_result(id, CallToolResult)
+                    assert "call " in result.structuredContent[value], result
+                    assert result.meta["io.modelcontextprotocol/related-task"] == {"taskId": id}, result
+            assert statuses[-2:] == ["input_required", "completed"], statuses
+            [question] = questions
+            assert "append" in question.message, question
+            assert question.meta.model_extra["io.modelcontextprotocol/related-task"] == {"taskId": id}, question
+            done.append(id)
         listed = await tasks.list_tasks()
-        assert [task.taskId for task in listed.tasks if task.status == "completed"] == [id], listed
-
+        assert [task.taskId for task in listed.tasks if task.status == "completed"] == done, listed
 
 asyncio.run(asyncio.wait_for(main(*sys.argv[1:]), 100))

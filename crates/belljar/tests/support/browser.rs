@@ -52,6 +52,9 @@ impl Browser {
             "--disable-default-apps",
             "--disable-extensions",
             "--disable-sync",
+            // Services of the browser's own look up names in spite of the other options.
+            "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+            "--no-proxy-server",
             "--hide-scrollbars",
             "--mute-audio",
             "--window-size=1360,860",

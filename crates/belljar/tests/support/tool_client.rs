@@ -24,6 +24,8 @@ pub(crate) struct Client {
     server: McpServer,
     pub(crate) questions: Arc<Mutex<Vec<String>>>,
     pub(crate) log: Arc<Mutex<Vec<String>>>,
+    /// The messages of progress notifications.
+    pub(crate) progress: Arc<Mutex<Vec<String>>>,
     /// The number of notifications that the list of tools has changed.
     pub(crate) changes: Arc<Mutex<usize>>,
 }
@@ -50,10 +52,11 @@ impl Client {
         build: fn(ServerBuilder<T>) -> McpServer,
     ) -> Self {
         let (questions, log) = (Arc::<Mutex<Vec<String>>>::default(), Arc::<Mutex<Vec<String>>>::default());
-        let changes = Arc::<Mutex<usize>>::default();
-        let (asked, lines, noted) = (questions.clone(), log.clone(), changes.clone());
+        let (progress, changes) = (Arc::<Mutex<Vec<String>>>::default(), Arc::<Mutex<usize>>::default());
+        let (asked, lines, steps, noted) = (questions.clone(), log.clone(), progress.clone(), changes.clone());
         let server = server.timeout(START_TIMEOUT).era(era).log_level(LogLevel::Info);
         let server = server.log_handler(move |message| lines.lock().unwrap().push(message.text()));
+        let server = server.progress_handler(move |step| steps.lock().unwrap().extend(step.message));
         let server = server.message_handler(move |message| {
             if matches!(message, ServerNotification::ToolListChangedNotification(_)) {
                 *noted.lock().unwrap() += 1;
@@ -71,7 +74,7 @@ impl Client {
                 async move { Ok::<_, BoxError>(ElicitationResponse::Accept(Some(content))) }
             })
         };
-        Self { server: build(server), questions, log, changes }
+        Self { server: build(server), questions, log, progress, changes }
     }
 
     /// Runs calls over one connection.

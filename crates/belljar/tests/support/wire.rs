@@ -100,14 +100,20 @@ impl Wire {
     /// Returns the next message, or `None` at the end of the stream. Every line must be JSON.
     pub(crate) fn next(&mut self) -> Option<Value> {
         match self.lines.recv_timeout(MESSAGE_TIMEOUT) {
-            Ok(line) => match serde_json::from_str(&line) {
-                Ok(message) => Some(message),
-                Err(error) => panic!("{error} in what the server wrote: {line:?}"),
-            },
+            Ok(line) => Some(parse(&line)),
             Err(mpsc::RecvTimeoutError::Disconnected) => None,
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 panic!("the server sends nothing; messages so far: {:#?}", self.received)
             }
+        }
+    }
+
+    /// Returns the next message if it arrives within this time.
+    pub(crate) fn next_within(&mut self, time: Duration) -> Option<Value> {
+        match self.lines.recv_timeout(time) {
+            Ok(line) => Some(parse(&line)),
+            Err(mpsc::RecvTimeoutError::Timeout) => None,
+            Err(mpsc::RecvTimeoutError::Disconnected) => panic!("the server has ended"),
         }
     }
 
@@ -192,6 +198,11 @@ impl Drop for Wire {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Parses a line that the server wrote, which must be JSON.
+fn parse(line: &str) -> Value {
+    serde_json::from_str(line).unwrap_or_else(|error| panic!("{error} in what the server wrote: {line:?}"))
 }
 
 fn is_answer(message: &Value, id: u64) -> bool {

@@ -3,6 +3,7 @@
 It uses only the standard library. `/mcp` uses streamable HTTP and `/sse` the transport before it. `/seen` lists the
 requests to the authorization server, `/expire` invalidates every access token, `/revoke` every refresh token as well,
 `/forget` the clients. `/mint` returns an access token, and `/rejections` the number of requests without a valid one.
+With the variable `ISSUER`, the authorization server has this URL, and is reached through this server as an HTTP proxy.
 """
 
 import base64
@@ -16,6 +17,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 BASE = f"http://127.0.0.1:{os.environ['PORT']}"
+ISSUER = os.environ.get("ISSUER", BASE)
 SEEN: list[str] = []
 CHALLENGES: dict[str, str] = {}
 ACCESS: set[str] = set()
@@ -91,13 +93,14 @@ class Handler(BaseHTTPRequestHandler):
                 self.answer(200, grant("minted"))
             case path if path.startswith("/.well-known/oauth-protected-resource"):
                 resource = f"{BASE}{path.removeprefix('/.well-known/oauth-protected-resource') or '/'}"
-                self.answer(200, {"resource": resource, "authorization_servers": [BASE], "scopes_supported": ["read"]})
+                metadata = {"resource": resource, "authorization_servers": [ISSUER], "scopes_supported": ["read"]}
+                self.answer(200, metadata)
             case "/.well-known/oauth-authorization-server":
                 self.answer(200, {
-                    "issuer": BASE,
-                    "authorization_endpoint": f"{BASE}/authorize",
-                    "token_endpoint": f"{BASE}/token",
-                    "registration_endpoint": f"{BASE}/register",
+                    "issuer": ISSUER,
+                    "authorization_endpoint": f"{ISSUER}/authorize",
+                    "token_endpoint": f"{ISSUER}/token",
+                    "registration_endpoint": f"{ISSUER}/register",
                     "response_types_supported": ["code"],
                     "grant_types_supported": ["authorization_code", "refresh_token"],
                     "code_challenge_methods_supported": ["S256"],

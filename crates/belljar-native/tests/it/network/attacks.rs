@@ -6,7 +6,7 @@ use belljar_native::NativeBackend;
 use belljar_sandbox::Policy;
 use belljar_testing::{Capability, Trial};
 
-use super::servers::{SECRET, SERVERS};
+use super::servers::{RESOLVED, SECRET, SERVERS};
 use super::{ISSUER, MAX_CONNECTIONS, SOCKS, backend, error, options_with_network, record, text, trial, with_ports};
 use crate::trials::harness::{Session, options};
 
@@ -22,6 +22,8 @@ pub(super) fn trials() -> Vec<Trial> {
         ("placeholders_in_other_encodings_are_not_replaced", encoded_placeholders),
         ("key_of_the_authority_is_not_readable", authority_key),
         ("variables_of_the_code_change_nothing", variables),
+        ("threads_are_under_the_same_policy_during_and_after_their_cell", threads),
+        ("time_of_a_refusal_does_not_depend_on_the_name", refused_names),
     ]
     .into_iter()
     .map(|(name, test)| trial(name, test))
@@ -241,6 +243,54 @@ fn variables(session: &mut Session) {
                 try:\n    requests.get('http://plain.example:HTTP/')\n\
                 except requests.ConnectionError as failure:\n    print('through a proxy alone' in str(failure))";
     assert_eq!(text(session, code), "True\n");
+}
+
+fn threads(session: &mut Session) {
+    // There are more threads than connections at once, beyond which the status is 503.
+    let code = "import os, requests, threading, time\n\
+                from concurrent.futures import ThreadPoolExecutor\n\
+                headers = {'Authorization': os.environ['API_TOKEN']}\n\
+                def status(url):\n    \
+                    while True:\n        \
+                        try:\n            \
+                            found = requests.get(url, headers=headers).status_code\n        \
+                        except OSError as failure:\n            \
+                            found = 503 if ' 503 ' in str(failure) else type(failure).__name__\n        \
+                        if found != 503: return found\n        \
+                        time.sleep(0.02)\n\
+                urls = ['http://plain.example:HTTP/threads', 'http://other.example/threads',\n    \
+                        'https://secret.example:TLS/threads', 'https://other.example/threads'] * 20\n\
+                with ThreadPoolExecutor(12) as pool:\n    \
+                    found = set(zip(urls, pool.map(status, urls)))\n\
+                print([status for url, status in sorted(found, key=lambda pair: urls.index(pair[0]))])\n\
+                left = []\n\
+                def later():\n    \
+                    time.sleep(0.5)\n    \
+                    left.extend(map(status, urls[:2]))\n\
+                threading.Thread(target=later).start()";
+    assert_eq!(text(session, code), "[200, 403, 200, 'ProxyError']\n");
+    let after = "for _ in range(600):\n    if len(left) == 2: break\n    time.sleep(0.05)\nprint(left)";
+    assert_eq!(session.text(after), "[200, 403]\n");
+    for request in SERVERS.requests_with("/threads") {
+        assert_eq!(request.contains(SECRET), request.contains("Host: secret.example"), "{request}");
+    }
+}
+
+fn refused_names(session: &mut Session) {
+    session.text(SOCKS);
+    // Nothing resolves a name that the policy does not have: code cannot learn from the time whether it exists.
+    let code = "import requests\n\
+                found = []\n\
+                for name in ('timed.example', 'timed.internal', 'timed.plain.example'):\n    \
+                    try:\n        found.append(socket.getaddrinfo(name, 80))\n    \
+                    except OSError: pass\n    \
+                    found += [requests.get(f'http://{name}/').status_code, socks(name, 443)[1][1]]\n\
+                print(found)\n\
+                print(requests.get('http://private.example:HTTP/').status_code)";
+    assert_eq!(text(session, code), "[403, 2, 403, 2, 403, 2]\n403\n");
+    let resolved = RESOLVED.lock().unwrap().clone();
+    assert!(resolved.iter().any(|name| name == "private.example"), "{resolved:?}");
+    assert!(!resolved.iter().any(|name| name.contains("timed")), "{resolved:?}");
 }
 
 fn two_sessions() {

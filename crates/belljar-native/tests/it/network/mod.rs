@@ -6,7 +6,8 @@ mod servers;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex};
 
-use belljar_core::kernel::{Backend as _, CellRequest, OneShotRequest};
+use belljar_core::files::Range;
+use belljar_core::kernel::{Backend as _, CellRequest, OneShotRequest, ShellRequest};
 use belljar_core::{CallCancellation, CellStatus, ConnectionRecord, Outcome};
 use belljar_native::{NativeBackend, NativeOptions};
 use belljar_network::{Network, NetworkLimits, NetworkOptions, Policy as NetworkPolicy, Secrets};
@@ -15,7 +16,7 @@ use belljar_testing::{Capability, Trial};
 use serde_json::{Value, json};
 
 use self::servers::{LoopbackResolver, SECRET, SERVERS};
-use crate::trials::harness::{Listener, Session, options, python_with};
+use crate::trials::harness::{Listener, Session, options, python_with, text_of};
 
 /// The Python with HTTP libraries.
 static PYTHON: LazyLock<PathBuf> =
@@ -33,6 +34,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("tls_is_passed_on_for_hosts_without_rules", tls_is_passed_on),
         ("tls_ends_at_the_host_for_hosts_with_rules", tls_ends_at_the_host),
         ("secrets_are_in_requests_to_their_host_alone", secrets),
+        ("secrets_are_in_no_output_and_no_file", output_without_secrets),
         ("refusals_have_their_text", refusals),
         ("failed_connections_have_their_reason", failed_connections),
         ("socks_connects_by_name", socks),
@@ -49,6 +51,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     let name = "network::call_has_the_records_of_connections_that_it_left_open";
     trials.push(belljar_testing::trial(name, &needs, connections_left_open));
     trials.push(belljar_testing::trial("network::calls_narrow_the_network", &needs, calls_narrow_the_network));
+    let name = "network::values_of_calls_are_without_secrets";
+    trials.push(belljar_testing::trial(name, &needs, values_without_secrets));
     trials.extend(attacks::trials());
     trials
 }
@@ -232,6 +236,56 @@ fn secrets(session: &mut Session) {
     for path in ["GET /other ", "GET /passed "] {
         assert_eq!(authorization(path), format!("Bearer {placeholder}"), "{path}");
     }
+}
+
+/// The code that makes the value of the secret, which it could have from elsewhere.
+const KNOWN_SECRET: &str = "secret = 'the-value-' + 'of-the-secret'\n";
+
+fn output_without_secrets(session: &mut Session) {
+    let code = "import base64, sys, time\n\
+                print('-'.join(['<', secret, '>']))\n\
+                print(secret, secret.encode().hex(), file=sys.stderr)\n\
+                for part in (secret[:9], secret[9:], '\\n', secret[:9], '\\n'):\n    \
+                    print(part, end='', flush=True)\n    time.sleep(0.4)\n\
+                print(base64.b64encode(secret.encode()).decode())\n\
+                display({'text/plain': secret, 'text/html': f'<b>{secret}</b>'}, raw=True)\n\
+                secret";
+    let run = session.run(&format!("{KNOWN_SECRET}{code}"));
+    assert_eq!(run.status, CellStatus::Ok, "{run:?}");
+    let (mask, shown) = ("*".repeat(SECRET.len()), text_of(&run));
+    let digits: String = SECRET.bytes().map(|byte| format!("{byte:02x}")).collect();
+    for form in ["of-the", &digits] {
+        assert!(!format!("{shown}{run:?}").contains(form), "{form}: {run:?}");
+    }
+    // Only what may be the beginning of a secret is held back, until the end.
+    for line in [format!("<-{mask}->\n"), format!("\n{mask}\n{}\n", &SECRET[..9]), format!("'{mask}'")] {
+        assert!(shown.contains(&line), "{line}: {shown}");
+    }
+    let raised = session.run("raise RuntimeError(secret)");
+    assert!(format!("{raised:?}").contains(&mask) && !format!("{raised:?}").contains(SECRET), "{raised:?}");
+    session.error("input(secret)");
+    assert_eq!(session.listener.asked.lock().unwrap()[0].0, mask);
+    let inspected = ShellRequest::Inspect { code: "secret".into(), cursor: 6, detail: 0 };
+    let inspected = session.kernel.shell_request(&inspected).unwrap().to_string();
+    assert!(inspected.contains(&mask) && !inspected.contains(SECRET), "{inspected}");
+    // A file whose parts end within the secret.
+    session.text("open('a.txt', 'w').write('.' * 100 + secret + '.')");
+    let mut read = |offset, length| session.kernel.read("a.txt", Range { offset, length }).unwrap();
+    let parts = [read(0, Some(110)), read(110, Some(5)), read(115, None)].concat();
+    assert_eq!(String::from_utf8(parts).unwrap(), format!("{}{mask}.", ".".repeat(100)));
+}
+
+fn values_without_secrets() {
+    let options = NativeOptions { python_version: "3.11.0".into(), packages: None, ..options_with_network() };
+    let backend = NativeBackend::new(options).unwrap();
+    let code = format!("{KNOWN_SECRET}print(secret)\n{{'of': secret}}");
+    let listener: Arc<Listener> = Arc::default();
+    let request = OneShotRequest { code, ..OneShotRequest::default() };
+    let run = backend.run_once(request, listener.clone(), &CallCancellation::default()).unwrap();
+    let seen = format!("{:?} {:?}", run.report, listener.written.lock().unwrap());
+    let mask = "*".repeat(SECRET.len());
+    assert!(matches!(run.report.outcome, Outcome::Success(Some(_))) && seen.contains(&mask), "{seen}");
+    assert!(!seen.contains(SECRET), "{seen}");
 }
 
 fn refusals(session: &mut Session) {

@@ -36,11 +36,15 @@ pub(crate) struct Servers {
     pub(crate) ended: Arc<Mutex<Vec<String>>>,
 }
 
+/// The names that were resolved.
+pub(crate) static RESOLVED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
 /// A resolver for which every name is on the loopback interface.
 pub(crate) struct LoopbackResolver;
 
 impl Resolver for LoopbackResolver {
-    fn resolve(&self, _: &str) -> std::io::Result<Vec<IpAddr>> {
+    fn resolve(&self, name: &str) -> std::io::Result<Vec<IpAddr>> {
+        RESOLVED.lock().unwrap().push(name.to_owned());
         Ok(vec![IpAddr::V4(Ipv4Addr::LOCALHOST)])
     }
 }

@@ -10,12 +10,14 @@ use std::time::{Duration, Instant};
 use belljar_core::kernel::CellObserver;
 use belljar_core::{EncodedValue, FunctionCall, FunctionError, FunctionReply, HeldWaitKind, ReplySender, Waker};
 use belljar_emscripten::termination::Termination;
+use belljar_network::Scrubber;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::super::held_cell::{BinaryReplies, HeldCell, WaitPoint};
 use super::super::since_1970::{microseconds, now};
+use super::scrubbed;
 use crate::host_calls::{HostCallContext, WaitError};
 
 /// The time for which a call waits if the guest sets no limit.
@@ -86,6 +88,8 @@ pub(super) struct Calls {
     pub(super) effects: CallEffects,
     /// Set if the cell is recorded.
     held: Option<Arc<HeldCell>>,
+    /// Removes secrets from arguments.
+    scrubber: Scrubber,
 }
 
 pub(super) struct State {
@@ -157,12 +161,13 @@ impl Calls {
         waker: Option<Waker>,
         saved: SavedCalls,
         held: Option<Arc<HeldCell>>,
+        scrubber: Scrubber,
     ) -> Self {
         let SavedCalls { next, buffers, replies: early } = saved;
         let (replies, arrived) = mpsc::channel();
         let replies = ReplySender::new(replies, waker);
         let state = State { next, arrived, early: early.into_iter().map(Into::into).collect(), buffers };
-        Self { observer, replies, state: Mutex::new(state), effects: CallEffects::default(), held }
+        Self { observer, replies, state: Mutex::new(state), effects: CallEffects::default(), held, scrubber }
     }
 
     /// Waits until `is_over` holds while the code holds its thread. Informs the observer of that from time to time, and
@@ -227,7 +232,20 @@ impl Calls {
         Ok(result)
     }
 
-    pub(super) fn start(&self, call: FunctionCall) {
+    /// Passes a call to the observer, with arguments without secrets.
+    pub(super) fn start(&self, mut call: FunctionCall) {
+        if !self.scrubber.is_empty() {
+            let EncodedValue { json, buffers } = call.arguments;
+            let Ok(json) = RawValue::from_string(self.scrubber.scrub_text(json.get()).into_owned()) else {
+                let message = "an argument contains a secret".into();
+                let result = Err(FunctionError { name: "ValueError".into(), message });
+                // Ignore send errors: the code may have ended.
+                let _ = self.replies.send(FunctionReply { id: call.id, result });
+                return;
+            };
+            let buffers = buffers.into_iter().map(|buffer| scrubbed(buffer, &self.scrubber)).collect();
+            call.arguments = EncodedValue { json, buffers };
+        }
         if call.may_have_effects() {
             self.effects.0.store(true, Ordering::Relaxed);
         }

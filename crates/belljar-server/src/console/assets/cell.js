@@ -4,7 +4,7 @@ import { plainText, visible, ansi } from "./ansi.js";
 import { get, post } from "./api.js";
 import { callTree } from "./calls.js";
 import { decisionButtons, questionText } from "./decisions.js";
-import { button, fill, h } from "./dom.js";
+import { append, button, fill, h } from "./dom.js";
 import { bytes, clock, duration } from "./format.js";
 import { framed } from "./frames.js";
 import { highlighted } from "./highlight.js";
@@ -18,7 +18,13 @@ export class BelljarCell extends HTMLElement {
   /** Sets the cell of the session at `path` that the element is for. */
   open(path, number) {
     this.path = `${path}/cells/${number}`;
+    this.number = number;
     this.seen = 0;
+    this.content = h("div");
+    // The elements of the open questions. They stay while the rest is drawn again: an answer may be half typed.
+    this.asked = new Map();
+    this.asking = h("div");
+    append(this, [this.content, this.asking]);
     this.id = `cell-${number}`;
     this.setAttribute("role", "article");
     this.setAttribute("aria-label", `Cell ${number}`);
@@ -64,9 +70,9 @@ export class BelljarCell extends HTMLElement {
     const { cell } = this;
     this.dataset.state = cell.state;
     this.body = h("div", { class: "outputs", "aria-live": this.isOver ? "off" : "polite" }, outputs(cell.outputs, (at, html) => framed(`${this.path}/outputs/${at}/frame`, html)));
-    this.time = h("span", { class: "when" });
+    this.time = h("span", { class: "when", title: "Time since the code began, with its waits" });
     const calls = cell.calls.length || cell.connections.length || cell.omitted_calls ? callTree(cell, false) : null;
-    fill(this,
+    fill(this.content,
       h("header", { class: "cell-head" },
         h("span", { class: "number" }, `[${cell.number}]`),
         h("span", { class: `badge ${cell.state}` }, NAMES[cell.state] ?? cell.state),
@@ -81,9 +87,22 @@ export class BelljarCell extends HTMLElement {
       this.body,
       cell.error ? this.error(cell.error) : null,
       calls,
-      cell.files.length ? h("p", { class: "hint files" }, "Files: ", cell.files.map((file, at) => [at ? ", " : "", h("span", { class: "mono" }, visible(plainText(file.path))), ` ${bytes(file.size)}`])) : null,
-      cell.questions.map((question) => this.question(question)));
+      cell.files.length ? h("p", { class: "hint files" }, "Files: ", cell.files.map((file, at) => [at ? ", " : "", h("span", { class: "mono" }, visible(plainText(file.path))), ` ${bytes(file.size)}`])) : null);
+    this.ask(cell.questions);
     this.tick();
+  }
+
+  /** Shows the open questions. */
+  ask(questions) {
+    const open = new Map(questions.map((question) => [JSON.stringify(question), question]));
+    for (const [key, element] of this.asked) {
+      if (open.has(key)) continue;
+      element.remove();
+      this.asked.delete(key);
+    }
+    for (const [key, question] of open) {
+      if (!this.asked.has(key)) this.asked.set(key, this.asking.appendChild(this.question(question)));
+    }
   }
 
   /** Shows the time that the cell has taken. */
@@ -100,6 +119,7 @@ export class BelljarCell extends HTMLElement {
 
   question(question) {
     const answer = async (body) => {
+      problem.textContent = "";
       try {
         await post(`${this.path}/questions/${question.number}`, body);
       } catch (error) {

@@ -7,8 +7,8 @@ import { button, h } from "./dom.js";
 export function decisionButtons(decide) {
   return [
     button("Approve", () => decide("approve"), { class: "primary", "data-action": "approve" }),
-    button("for this run", () => decide("approve-run")),
-    button("for this session", () => decide("approve-session")),
+    button("for this run", () => decide("approve-run"), { "aria-label": "Approve for this run" }),
+    button("for this session", () => decide("approve-session"), { "aria-label": "Approve for this session" }),
     button("Deny", () => decide("deny"), { class: "danger", "data-action": "deny" }),
   ];
 }

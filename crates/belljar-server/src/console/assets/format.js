@@ -1,4 +1,4 @@
-// Formats numbers and times for the reader.
+// Formats numbers and times for the reader. Numbers are rounded before their unit is chosen: none is "60 s".
 
 export function bytes(count) {
   if (count === null || count === undefined) return "";
@@ -6,31 +6,35 @@ export function bytes(count) {
   const units = ["KB", "MB", "GB", "TB"];
   let value = count / 1024;
   let unit = 0;
-  while (value >= 1024 && unit < units.length - 1) {
+  while (Math.round(value) >= 1024 && unit < units.length - 1) {
     value /= 1024;
     unit += 1;
   }
-  return `${value < 10 ? value.toFixed(1) : Math.round(value)} ${units[unit]}`;
+  return `${value < 9.95 ? value.toFixed(1) : Math.round(value)} ${units[unit]}`;
 }
 
 export function duration(ms) {
   if (ms === null || ms === undefined || !Number.isFinite(ms)) return "";
   if (ms < 1) return "<1 ms";
-  if (ms < 1000) return `${Math.round(ms)} ms`;
-  if (ms < 60_000) return `${(ms / 1000).toFixed(ms < 10_000 ? 1 : 0)} s`;
-  if (ms < 3_600_000) return `${Math.floor(ms / 60_000)} min ${Math.round((ms % 60_000) / 1000)} s`;
-  if (ms < 86_400_000) return `${Math.floor(ms / 3_600_000)} h ${Math.round((ms % 3_600_000) / 60_000)} min`;
-  return `${Math.floor(ms / 86_400_000)} d`;
+  if (Math.round(ms) < 1000) return `${Math.round(ms)} ms`;
+  if (Math.round(ms / 100) < 100) return `${(Math.round(ms / 100) / 10).toFixed(1)} s`;
+  const seconds = Math.round(ms / 1000);
+  if (seconds < 60) return `${seconds} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
+  const minutes = Math.round(ms / 60_000);
+  if (minutes < 1440) return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  return `${Math.floor(minutes / 1440)} d`;
 }
 
 /** Returns the time since `time`, in milliseconds since 1970, in one short word. */
 export function ago(time) {
   if (!time) return "";
-  const seconds = Math.max(0, (Date.now() - time) / 1000);
+  const seconds = Math.round(Math.max(0, Date.now() - time) / 1000);
+  const [minutes, hours] = [Math.round(seconds / 60), Math.round(seconds / 3600)];
   if (seconds < 5) return "now";
-  if (seconds < 60) return `${Math.round(seconds)}s`;
-  if (seconds < 3600) return `${Math.round(seconds / 60)}m`;
-  if (seconds < 86_400) return `${Math.round(seconds / 3600)}h`;
+  if (seconds < 60) return `${seconds}s`;
+  if (minutes < 60) return `${minutes}m`;
+  if (hours < 24) return `${hours}h`;
   return `${Math.round(seconds / 86_400)}d`;
 }
 

@@ -51,5 +51,6 @@ export async function variables(element, path) {
 }
 
 function table(names, rows) {
-  return h("div", { class: "scroll" }, h("table", { class: "grid" }, h("thead", {}, h("tr", {}, names.map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, rows)));
+  const heads = names.map((name) => h("th", { scope: "col", class: name === "Size" ? "amount" : null }, name));
+  return h("div", { class: "scroll" }, h("table", { class: "grid" }, h("thead", {}, h("tr", {}, heads)), h("tbody", {}, rows)));
 }

@@ -15,7 +15,7 @@ export function fileTable(files, host) {
   const further = files.length - rows.length;
   return h("div", { class: "saved" },
     h("div", { class: "scroll" }, h("table", { class: "grid" },
-      h("thead", {}, h("tr", {}, ["File", "Type", "Size", ""].map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, rows))),
+      h("thead", {}, h("tr", {}, ["File", "Type", "Size", ""].map((name) => h("th", { scope: "col", class: name === "Size" ? "amount" : null }, name)))), h("tbody", {}, rows))),
     further > 0 ? h("p", { class: "hint" }, `${further} further files`) : null);
 }
 

@@ -7,7 +7,7 @@ import { ago, bytes, plural } from "./format.js";
 
 const ROW = 58;
 const PAGE = 100;
-const STATES = ["running", "waiting", "idle", "asleep", "ended"];
+const STATES = ["running", "waiting", "idle", "asleep", "away", "ended"];
 
 export class BelljarSessions extends HTMLElement {
   connectedCallback() {

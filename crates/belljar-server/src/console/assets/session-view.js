@@ -16,6 +16,8 @@ export class BelljarSession extends HTMLElement {
   /** Shows a session. */
   show(handle, server) {
     [this.handle, this.server, this.path, this.tab, this.cells] = [handle, server, `/sessions/${handle}`, 0, new Map()];
+    // The number of the first cell of the pages that were requested, or 0 if there was none.
+    this.first = Infinity;
     this.head = h("header", { class: "session-head" });
     this.tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "Views of the session" });
     this.list = h("div", { class: "cells" });
@@ -54,8 +56,13 @@ export class BelljarSession extends HTMLElement {
       const [session, page] = await Promise.all([get(this.path), get(`${this.path}/cells`)]);
       this.session = session;
       this.drawHead();
-      for (const cell of page.cells) this.put(cell);
-      this.drawMore(page);
+      this.putAll(page);
+      // If events were missed, cells between those that are shown and the page may be missing.
+      let older = page;
+      while (older.has_more && older.cells[0].number > this.lastWithoutGap() + 1) {
+        older = await get(`${this.path}/cells?before=${older.cells[0].number}`);
+        this.putAll(older);
+      }
       if (!page.cells.length && !this.cells.size) fill(this.list, h("p", { class: "empty" }, "No cell has run yet."));
       if (this.isSticky) this.scrollToEnd();
       this.drawPanel();
@@ -64,35 +71,43 @@ export class BelljarSession extends HTMLElement {
     }
   }
 
-  drawMore(page) {
+  /** Shows the cells of a page, and a button for those before it unless a page has shown them. */
+  putAll(page) {
+    for (const cell of page.cells) this.element(cell.number).show(cell);
+    const first = page.cells[0]?.number ?? 0;
+    if (first > this.first) return;
+    this.first = first;
     this.more?.remove();
     if (!page.has_more) return;
-    const first = page.cells[0]?.number;
     this.more = button("Earlier cells", async () => {
       const older = await get(`${this.path}/cells?before=${first}`);
       const height = this.panel.scrollHeight;
-      for (const cell of older.cells.toReversed()) this.put(cell, true);
-      this.drawMore(older);
+      this.putAll(older);
       this.panel.scrollTop += this.panel.scrollHeight - height;
     }, { class: "more" });
     this.list.prepend(this.more);
   }
 
-  /** Returns the element of a cell, and adds it if there is none. */
-  element(number, isFirst) {
+  /** Returns the number of the last cell up to which all are shown, from the first one of the pages on. */
+  lastWithoutGap() {
+    let last = this.first;
+    while (this.cells.has(last + 1)) last += 1;
+    return last;
+  }
+
+  /** Returns the element of a cell, and adds it in the order of the numbers if there is none. */
+  element(number) {
     const known = this.cells.get(number);
     if (known) return known;
     const element = document.createElement("belljar-cell");
     element.open(this.path, number);
     this.cells.set(number, element);
     this.list.querySelector(".empty")?.remove();
-    if (isFirst) this.list.prepend(element);
-    else this.list.append(element);
+    // Events and answers to requests arrive in any order.
+    let next = null;
+    for (let shown = this.list.lastElementChild; shown?.number > number; shown = shown.previousElementSibling) next = shown;
+    this.list.insertBefore(element, next);
     return element;
-  }
-
-  put(cell, isFirst) {
-    this.element(cell.number, isFirst).show(cell);
   }
 
   receive({ change, cell, stream, text, end }) {
@@ -149,7 +164,7 @@ export class BelljarSession extends HTMLElement {
           action("stop", "Interrupt", () => post(`${this.path}/interrupt`), isBusy),
           action("restart", "Restart", async () => await confirmed("Replace the interpreter by a new one? Variables are lost, files stay.", "Restart") && post(`${this.path}/restart`), !isOver),
           this.server.can_fork ? action("fork", "Fork", async () => this.dispatchEvent(new CustomEvent("open", { detail: (await post(`${this.path}/fork`)).handle })), !isOver) : null,
-          action("sleep", "Sleep", async () => { if (!(await post(`${this.path}/sleep`)).done) this.say("The session cannot sleep now."); }, !isOver && session.state !== "asleep"),
+          action("sleep", "Sleep", async () => { if (!(await post(`${this.path}/sleep`)).done) this.say("The session cannot sleep now."); }, !isOver && session.state !== "asleep" && session.state !== "away"),
           action("end", "End", async () => await confirmed("End the session? Its variables and files are deleted.", "End") && remove(this.path), !isOver, "danger"))),
       h("p", { class: "facts" }, [
         session.owner ? plainText(session.owner) : "no owner", plural(session.cells, "cell"), session.memory ? `${bytes(session.memory)} memory` : null,
@@ -196,7 +211,7 @@ export class BelljarSession extends HTMLElement {
     }
     const ended = cells.filter((cell) => cell.ended).length;
     if (this.tab > 2 && (isOpened || ended !== this.ended)) {
-      if (this.session?.state === "asleep" && this.tab === 3 && !this.mayWake) {
+      if (["asleep", "away"].includes(this.session?.state) && this.tab === 3 && !this.mayWake) {
         fill(element, h("p", { class: "empty" }, "The session sleeps. ", button("Wake it and list its files", () => { this.mayWake = true; files(element, this.path); })));
       } else (this.tab === 3 ? files : variables)(element, this.path);
     }

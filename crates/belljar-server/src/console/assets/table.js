@@ -166,7 +166,7 @@ function number(value) {
 
 function tableElement({ names, rows, headers, notes }) {
   const isShortened = rows.some((row) => row.some((cell) => ELLIPSES.has(cell)) && row.slice(headers).every((cell) => ELLIPSES.has(cell)));
-  const isNumeric = names.map((_, column) => rows.every((row) => isBlank(row[column]) || !Number.isNaN(number(row[column]))));
+  const isNumeric = names.map((_, column) => isNumbers(rows, column));
   const order = { column: -1, direction: 0, page: 0 };
   const body = h("tbody");
   const place = h("span", { class: "hint", role: "status" });
@@ -185,7 +185,7 @@ function tableElement({ names, rows, headers, notes }) {
     order.direction = order.column === column ? [1, -1, 0][[0, 1, -1].indexOf(order.direction)] : 1;
     [order.column, order.page] = [column, 0];
     const direction = order.direction;
-    sorted = direction === 0 ? rows : [...rows].sort((left, right) => compare(left[column], right[column], isNumeric[column], direction));
+    sorted = sortedRows(rows, column, direction);
     heads.forEach((head, at) => head.setAttribute("aria-sort", at !== column || !direction ? "none" : direction > 0 ? "ascending" : "descending"));
     show();
   }
@@ -203,6 +203,18 @@ function tableElement({ names, rows, headers, notes }) {
     h("div", { class: "scroll" }, h("table", { class: "grid" }, names.length ? h("thead", {}, h("tr", {}, heads)) : null, body)),
     h("div", { class: "row pages" }, pages > 1 ? [place, steps] : null, notes ? h("span", { class: "hint" }, visible(notes)) : null,
       isShortened ? h("span", { class: "hint" }, "The code has left out rows.") : null));
+}
+
+/** Returns whether a column has numbers only, and blank cells. */
+export function isNumbers(rows, column) {
+  return rows.every((row) => isBlank(row[column]) || !Number.isNaN(number(row[column])));
+}
+
+/** Returns rows in the order of a column: ascending for 1, descending for -1, and as they are for 0. */
+export function sortedRows(rows, column, direction) {
+  if (direction === 0) return rows;
+  const isNumeric = isNumbers(rows, column);
+  return [...rows].sort((left, right) => compare(left[column], right[column], isNumeric, direction));
 }
 
 function isBlank(value) {

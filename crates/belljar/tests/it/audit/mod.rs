@@ -1,7 +1,9 @@
 //! The audit log of servers, by all protocols, and what OpenTelemetry receives.
 
+mod approvals;
 mod documentation;
 mod failures;
+mod operators;
 mod protocols;
 mod telemetry;
 
@@ -13,6 +15,7 @@ use tempfile::TempDir;
 use crate::harness::{Belljar, Run};
 use crate::network_servers::{TOKEN, site};
 use crate::tool_client::tool_server;
+use crate::wheels::Wheels;
 use crate::wire::Wire;
 
 /// A log in a directory of its own.
@@ -45,6 +48,13 @@ impl Log {
     /// Returns the records of an event.
     fn of(&self, event: &str) -> Vec<Value> {
         self.records().into_iter().filter(|record| record["event"] == event).collect()
+    }
+
+    /// Returns the records of an event in the complete lines of a log that is being written.
+    fn of_complete(&self, event: &str) -> Vec<Value> {
+        let text = self.text();
+        let records = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        records.filter(|record| record["event"] == event).collect()
     }
 
     /// Returns the only record of an event.
@@ -125,6 +135,9 @@ fn runs_and_cells_are_recorded_with_their_outcome_and_without_code() {
     let shown = show(&["--session", &session, "--event", "cell", "--json"]);
     assert_eq!(shown.lines().count(), 4, "{shown}");
     assert!(text.contains(shown.lines().next().unwrap()), "the lines are those of the file");
+    // And by its handle in the console.
+    let handle = &belljar_audit::digest(&session)[..16];
+    assert_eq!(show(&["--session", handle, "--event", "cell", "--json"]), shown);
     let shown = show(&["--event", "run.end", "--since", "1h"]);
     assert!(shown.contains("run.end → success") && shown.contains("(ZeroDivisionError)"), "{shown}");
 }
@@ -170,6 +183,27 @@ fn calls_of_tools_and_approvals_are_recorded() {
     let (run, cell) = (log.one("run.start"), log.one("cell.start"));
     assert_eq!((&ends[0]["run"], &ends[3]["run"]), (&run["run"], &cell["run"]));
     assert_eq!(ends[3]["session"], cell["session"]);
+}
+
+#[test]
+fn installations_are_recorded_with_names_and_versions() {
+    let wheels = Wheels::new().with("belljar_made_delta", "1.5", &[("belljar_made_delta.py", "")]).with(
+        "belljar_made_echo",
+        "2.0",
+        &[("belljar_made_echo.py", "")],
+    );
+    let log = Log::new();
+    let mut wire = serve(&log, &["--toolset", "all", "--find-links", wheels.path()]);
+    wire.run("import belljar_made_delta");
+    // By the code itself.
+    wire.tool("execute_code", json!({ "code": "%pip install belljar-made-echo" }));
+    end(wire);
+    log.assert_intact();
+    let installs = log.of("install");
+    let names: Vec<_> = installs.iter().map(|install| install["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["belljar-made-delta 1.5", "belljar-made-echo 2.0"], "{}", log.text());
+    assert_eq!(installs[0]["run"], log.one("run.end")["run"]);
+    assert_eq!(installs[1]["run"], log.one("cell.end")["run"]);
 }
 
 #[test]

@@ -117,6 +117,44 @@ fn clients_without_a_token_cannot_fill_the_log() {
 }
 
 #[test]
+fn refusals_by_quotas_name_their_owner_and_are_not_hidden_by_others() {
+    let log = Log::new();
+    let directory = tempfile::tempdir().unwrap();
+    let tokens = directory.path().join("tokens");
+    std::fs::write(&tokens, "one-token\nanother-token\n").unwrap();
+    let audit = log.options();
+    let options = [&audit[0], &audit[1], "--toolset", "all", "--quota", "sessions=1", "--auth-token-file"];
+    let server = Listening::start("streamable-http-stateless", options.into_iter().chain(tokens.to_str()));
+    let call = |token: &str, name: &str, arguments: Value| {
+        let params = json!({ "name": name, "arguments": arguments });
+        let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+        server.answer(&[("Authorization", &format!("Bearer {token}"))], &message)["result"].take()
+    };
+    let open = |token: &str| call(token, "execute_code", json!({ "code": "1" }))["structuredContent"].take();
+    let is_refused = |fields: &Value| fields["refusal"]["quota"] == "sessions";
+    let [first, another] = ["one-token", "another-token"].map(open);
+    assert!(!is_refused(&first) && !is_refused(&another), "{first} {another}");
+    let session = first["session_info"]["session_id"].as_str().unwrap().to_owned();
+    // Senders that are not known, and many refusals of one owner, hide no others.
+    (0..30).for_each(|_| assert_eq!(server.send("GET", "/metrics", &[], "").0, 401));
+    let forked = call("one-token", "fork_session", json!({ "session_id": session }));
+    assert!(is_refused(&forked["structuredContent"]), "{forked}");
+    (0..25).for_each(|_| assert!(is_refused(&open("one-token"))));
+    assert!(is_refused(&open("another-token")));
+    server.end();
+    log.assert_intact();
+    let refusals = log.of("refusal");
+    assert!(refusals.iter().all(|refusal| refusal["name"] == "quota-sessions"), "{refusals:?}");
+    let [one, another] =
+        ["one-token", "another-token"].map(|token| format!("token:{}", &belljar_audit::sha256(token)[..16]));
+    let of = |owner: &str| refusals.iter().filter(|refusal| refusal["owner"] == owner).collect::<Vec<_>>();
+    assert!(of(&one).len() >= 20, "{refusals:?}");
+    assert_eq!((&of(&one)[0]["target"], &of(&one)[0]["protocol"]), (&json!("fork_session"), &json!("mcp")));
+    assert_eq!(of(&one)[0]["session"], belljar_audit::digest(&session));
+    assert_eq!((of(&another).len(), &of(&another)[0]["target"]), (1, &json!("execute_code")));
+}
+
+#[test]
 fn code_execution_protocol_is_recorded() {
     let log = Log::new();
     let audit = log.options();

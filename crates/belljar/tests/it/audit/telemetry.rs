@@ -2,6 +2,7 @@
 
 use std::process::Stdio;
 
+use belljar_testing::install::run;
 use opentelemetry_proto::tonic::metrics::v1::metric;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
@@ -9,6 +10,7 @@ use serde_json::json;
 
 use super::{Log, end};
 use crate::harness::Belljar;
+use crate::monty_worker::script;
 use crate::network_servers::site;
 use crate::otlp_receiver::{Receiver, attribute};
 use crate::serve::http::Listening;
@@ -132,6 +134,83 @@ fn traces_continue_over_http_and_connections_are_spans() {
 }
 
 #[test]
+fn requests_and_the_preparation_of_code_are_spans() {
+    let receiver = Receiver::start();
+    let mut wire = serve(exporting(Belljar::new().args(["stdio", "--toolset", "all"]), &receiver));
+    wire.run("1");
+    let created = wire.tool("execute_code", json!({ "code": "open('a.txt', 'w').write('hello')" }));
+    let session = created["structuredContent"]["session_info"]["session_id"].as_str().unwrap().to_owned();
+    for method in ["tools/list", "resources/list", "resources/templates/list"] {
+        assert!(wire.ask(method, json!({}))["result"].is_object(), "{method}");
+    }
+    let meta = json!({ "traceparent": format!("00-{TRACE}-{PARENT}-01") });
+    let mut read =
+        |name: &str| wire.ask("resources/read", json!({ "uri": format!("kernel://{session}/{name}"), "_meta": meta }));
+    assert!(read("a.txt")["result"].is_object());
+    let code = read("none.txt")["error"]["code"].to_string();
+    end(wire);
+    let names = ["image", "tools/list", "resources/list", "resources/templates/list"];
+    let is_read = |span: &&Span| span.name == "resources/read";
+    let spans = receiver.spans(|spans| has(spans, &names) && spans.iter().filter(is_read).count() == 2);
+    let call = named(&spans, "tools/call run_python_code");
+    assert_eq!(named(&spans, "image").parent_span_id, call.span_id);
+    assert_eq!(named(&spans, "tools/list").kind, SpanKind::Server as i32);
+    let status = |span: &Span| attribute(&span.attributes, "rpc.response.status_code");
+    let mut statuses: Vec<_> = spans.iter().filter(is_read).map(status).collect();
+    statuses.sort();
+    assert_eq!(statuses, [None, Some(code.clone())]);
+    let failed = spans.iter().filter(is_read).find(|span| status(span).is_some()).unwrap();
+    assert_eq!(attribute(&failed.attributes, "error.type"), Some(code));
+    assert_eq!(attribute(&failed.attributes, "mcp.method.name").as_deref(), Some("resources/read"));
+    assert_eq!((hex(&failed.trace_id).as_str(), hex(&failed.parent_span_id).as_str()), (TRACE, PARENT));
+    assert!(!format!("{spans:?}").contains(&session));
+}
+
+#[test]
+fn calls_of_the_code_execution_protocol_are_spans() {
+    let receiver = Receiver::start();
+    let options = ["--port", "0", "--toolset", "interpreter", "--code-execution"];
+    let server = Listening::spawn(exporting(Belljar::new().arg("streamable-http").args(options), &receiver));
+    let traceparent = format!("00-{TRACE}-{PARENT}-01");
+    let post = |path: &str, body: serde_json::Value| -> serde_json::Value {
+        let headers = [("Content-Type", "application/json"), ("traceparent", traceparent.as_str())];
+        let (_, text) = server.send("POST", path, &headers, &body.to_string());
+        serde_json::from_str(text.split_once("\r\n\r\n").unwrap().1).unwrap_or_else(|error| panic!("{error}: {text}"))
+    };
+    let session = post("/sessions", json!({}))["session_id"].as_str().unwrap().to_owned();
+    let call = |code: &str| json!({ "tool": "code_execution", "input": { "code": code } });
+    for code in ["print(6 * 7)", "1 / 0"] {
+        assert!(post(&format!("/sessions/{session}/exec"), call(code))["result_block"].is_object());
+    }
+    server.end();
+    let is_call = |span: &&Span| span.name == "execute code_execution";
+    let spans = receiver.spans(|spans| has(spans, &["run"]) && spans.iter().filter(is_call).count() == 2);
+    for call in spans.iter().filter(is_call) {
+        assert_eq!((hex(&call.trace_id).as_str(), hex(&call.parent_span_id).as_str()), (TRACE, PARENT));
+        assert_eq!(call.kind, SpanKind::Server as i32);
+        assert_eq!(attribute(&call.attributes, "gen_ai.tool.name").as_deref(), Some("code_execution"));
+        assert!(spans.iter().any(|span| span.name == "run" && span.parent_span_id == call.span_id), "{spans:#?}");
+    }
+    let errors = spans.iter().filter(is_call).filter_map(|call| attribute(&call.attributes, "error.type"));
+    assert_eq!(errors.collect::<Vec<_>>(), ["tool_error"]);
+    assert!(!format!("{spans:?}").contains(&session));
+}
+
+#[test]
+fn feeds_of_monty_are_spans() {
+    let receiver = Receiver::start();
+    let belljar = Belljar::new().args(["streamable-http", "--port", "0", "--monty"]);
+    let server = Listening::spawn(exporting(belljar, &receiver));
+    let url = server.url.replacen("http", "ws", 1).replace("/mcp", "/monty");
+    run(script("async_client.py").arg(url).arg("no token is needed"));
+    server.end();
+    let spans = receiver.spans(|spans| has(spans, &["feed", "run"]));
+    let feed = named(&spans, "feed");
+    assert_eq!(feed.kind, SpanKind::Server as i32);
+    assert!(spans.iter().any(|span| span.name == "run" && span.parent_span_id == feed.span_id), "{spans:#?}");
+}
+
+#[test]
 fn metrics_are_those_of_the_page() {
     let receiver = Receiver::start();
     let belljar = Belljar::new().args(["streamable-http-stateless", "--port", "0", "--toolset", "all"]);
@@ -181,6 +260,46 @@ fn audit_log_is_exported_with_its_hashes() {
     let lines: Vec<String> = logs.iter().filter(|record| !record.event_name.is_empty()).map(body).collect();
     let exported: Vec<String> = lines.into_iter().filter(|line| line.starts_with("{\"seq\":")).collect();
     assert_eq!(exported, log.text().lines().collect::<Vec<_>>());
+}
+
+/// Starts a server whose audit log is exported to a collector at this address, and written to a file.
+fn serve_with_collector(log: &Log, url: &str) -> Wire {
+    let belljar = Belljar::new().args(["stdio", "--audit", "otlp"]).args(log.options());
+    let belljar = belljar.env("OTEL_EXPORTER_OTLP_ENDPOINT", url).env("OTEL_BLRP_SCHEDULE_DELAY", "100");
+    serve(belljar.env("OTEL_TRACES_EXPORTER", "none").env("OTEL_METRICS_EXPORTER", "none").env("NO_PROXY", "127.0.0.1"))
+}
+
+#[test]
+fn records_that_a_collector_refuses_are_counted_and_stop_no_call() {
+    let log = Log::new();
+    // No process listens there.
+    let mut wire = serve_with_collector(&log, "http://127.0.0.1:1");
+    let begin = std::time::Instant::now();
+    while log.of_complete("audit.lost").is_empty() {
+        assert!(wire.run("6 * 7").contains("42"));
+        assert!(begin.elapsed() < std::time::Duration::from_secs(60), "{}", log.text());
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    end(wire);
+    log.assert_intact();
+    let lost = &log.of("audit.lost")[0];
+    assert!(lost["count"].as_u64().unwrap() > 0 && lost["name"] == "the audit log by OTLP", "{lost}");
+}
+
+#[test]
+fn collector_that_does_not_answer_delays_no_record_of_the_file() {
+    let log = Log::new();
+    // Connections are made by the system, and not accepted.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut wire = serve_with_collector(&log, &format!("http://{}", listener.local_addr().unwrap()));
+    for _ in 0..3 {
+        assert!(wire.run("6 * 7").contains("42"));
+        // The file is synced, and records are exported.
+        std::thread::sleep(std::time::Duration::from_millis(1200));
+    }
+    end(wire);
+    log.assert_intact();
+    assert_eq!(log.of("run.end").len(), 3);
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! Replicas that are killed or stopped, and what is refused.
 
+use std::io::{ErrorKind, Read as _};
 use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::{Shared, open, value};
+use super::{Client, Shared, open, value};
 use crate::serve::http::Listening;
 
 /// Sends a signal to a replica.
@@ -47,6 +48,49 @@ fn stopped_replica_ends_when_it_goes_on() {
     let status = one.child.wait().unwrap();
     assert_eq!(status.code(), Some(2));
     assert_eq!(value(&two, &session, "x += 1\nx"), "3");
+}
+
+#[test]
+fn mcp_session_of_a_killed_replica_is_not_found() {
+    let shared = Shared::new();
+    let start = || shared.replica_with("streamable-http", &["--toolset", "interpreter"]);
+    let [mut one, two] = [start(), start()];
+    let client = Client::new(&one);
+    // The second replica knows the address of the first from here on.
+    assert_eq!(client.cell(&two, None, "1 + 1")["result"], "2");
+    one.child.kill().unwrap();
+    one.child.wait().unwrap();
+    let begin = Instant::now();
+    loop {
+        match two.post(&client.headers(), &call("", "1")) {
+            // Clients open another session then.
+            (404, _) => break,
+            (status, text) => assert!(begin.elapsed() < Duration::from_secs(60), "{status}: {text}"),
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+#[test]
+fn answer_of_a_stopped_replica_ends() {
+    let shared = Shared::new();
+    let start = || shared.replica_with("streamable-http", &["--toolset", "interpreter"]);
+    let [mut one, two] = [start(), start()];
+    let client = Client::new(&one);
+    client.cell(&two, None, "1 + 1");
+    let endless = call("", "print('begun', flush=True)\nimport asyncio\nawait asyncio.sleep(1000)").to_string();
+    let headers = [("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream")];
+    let mut answer = two.open("POST", "/mcp", &[&headers[..], &client.headers()].concat(), &endless);
+    let mut head = [0; 12];
+    answer.read_exact(&mut head).unwrap();
+    assert_eq!(&head, b"HTTP/1.1 200");
+    signal(&one, "STOP");
+    // The stream's read timeout is a minute.
+    let mut rest = Vec::new();
+    let ended = answer.read_to_end(&mut rest);
+    signal(&one, "CONT");
+    one.child.kill().unwrap();
+    assert!(ended.is_ok() || ended.is_err_and(|error| error.kind() == ErrorKind::ConnectionReset));
 }
 
 fn call(session: &str, code: &str) -> serde_json::Value {

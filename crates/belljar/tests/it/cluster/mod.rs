@@ -1,5 +1,6 @@
 //! Servers that share sessions through a store: the replicas of a cluster. The store is an S3 server in this process.
 
+mod console;
 mod durability;
 mod expiry;
 mod failures;

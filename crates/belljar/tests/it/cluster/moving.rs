@@ -81,6 +81,33 @@ fn mcp_sessions_are_found_by_their_ids() {
 }
 
 #[test]
+fn clients_reach_nothing_of_replicas_or_operators_through_another_replica() {
+    let shared = Shared::new();
+    let directory = tempfile::tempdir().unwrap();
+    let tokens = directory.path().join("operators");
+    std::fs::write(&tokens, "operator\n").unwrap();
+    let one = shared.replica_with("streamable-http", &["--toolset", "interpreter"]);
+    let operators = ["--toolset", "interpreter", "--console", "--admin-token-file", tokens.to_str().unwrap()];
+    let two = shared.replica_with("streamable-http", &operators);
+    let client = Client::new(&two);
+    let opened = client.cell(&two, None, "x = 1");
+    let session = opened["session_info"]["session_id"].as_str().unwrap_or_else(|| panic!("{opened:#}"));
+    let hand_over = format!("/cluster/hand-over/{session}");
+    // The ID of the MCP session names the second replica, and so does the kernel session in the body.
+    let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": { "name": "execute_code", "arguments": { "code": "1", "session_id": session } } });
+    let content_type = ("Content-Type", "application/json");
+    assert_eq!(one.send("POST", &hand_over, &client.headers(), "").0, 404);
+    assert_eq!(one.send("POST", &hand_over, &[content_type], &call.to_string()).0, 404);
+    assert_eq!(awake(&two), 1, "the session was handed over");
+    // The first replica has no operators, and passes the request on.
+    let (status, text) = one.send("GET", "/admin/api/v1/sessions", &client.headers(), "");
+    assert_eq!(status, 401, "{text}");
+    let authorized = [("Authorization", "Bearer operator")];
+    assert_eq!(two.send("GET", "/admin/api/v1/sessions", &authorized, "").0, 200);
+}
+
+#[test]
 fn calls_arrive_while_sessions_fall_asleep() {
     let shared = Shared::new();
     let options = ["--toolset", "interpreter", "--sleep-after", "0.1"];

@@ -27,8 +27,12 @@ fn ask(replica: &Listening, method: &str, name: &str, mut params: Value) -> Valu
 
 /// Runs a cell in a new session, and returns the ID of the task that its call becomes.
 fn begin(replica: &Listening, code: &str) -> String {
-    let call = json!({ "name": "execute_code", "arguments": { "code": code } });
-    let result = ask(replica, "tools/call", "execute_code", call);
+    begin_call(replica, "execute_code", json!({ "code": code }))
+}
+
+/// Calls a tool, and returns the ID of the task that the call becomes.
+fn begin_call(replica: &Listening, tool: &str, arguments: Value) -> String {
+    let result = ask(replica, "tools/call", tool, json!({ "name": tool, "arguments": arguments }));
     assert_eq!(result["resultType"], "task", "{result:#}");
     result["taskId"].as_str().unwrap().to_owned()
 }
@@ -85,19 +89,34 @@ fn result_of_a_task_outlives_its_replica() {
 }
 
 #[test]
+fn result_of_code_without_a_session_outlives_its_replica() {
+    let shared = Shared::new();
+    let [one, two] = [(); 2].map(|()| shared.replica_with("streamable-http-stateless", &["--toolset", "all"]));
+    let code = "import asyncio\nawait asyncio.sleep(6)\n'slept'";
+    let task = begin_call(&one, "run_python_code", json!({ "python_code": code }));
+    assert_eq!(get(&two, &task)["status"], "working");
+    let result = poll(&[&one], &task);
+    kill(one);
+    assert_eq!(get(&two, &task)["result"], result);
+    assert_eq!(result["structuredContent"]["return_value"], "slept", "{result:#}");
+}
+
+#[test]
 fn run_that_has_ended_is_listed_until_its_client_has_the_result() {
     let shared = Shared::new();
     let [one, two] = [shared.replica(), shared.replica()];
     // Its client may list the runs of all.
     let mut wire = shared.wire(Belljar::new(), &[]);
     let task = begin(&one, "import asyncio\nawait asyncio.sleep(6)\n'slept'");
-    let statuses = |wire: &mut Wire| -> Vec<Value> { runs(wire).iter().map(|run| run["status"].clone()).collect() };
-    assert_eq!(statuses(&mut wire), ["waiting"]);
-    wait_for(|| statuses(&mut wire) == ["completed"]);
+    let states = |wire: &mut Wire| -> Vec<[Value; 2]> {
+        runs(wire).iter().map(|run| [run["status"].clone(), run["outcome"].clone()]).collect()
+    };
+    assert_eq!(states(&mut wire), [[json!("waiting"), json!("paused")]]);
+    wait_for(|| states(&mut wire) == [[json!("completed"), json!("completed")]]);
     kill(one);
     poll(&[&two], &task);
     // That replica notes it for the others.
-    wait_for(|| statuses(&mut wire).is_empty());
+    wait_for(|| states(&mut wire).is_empty());
     let resumed = fields(&wire.tool("resume_run", json!({ "run_id": task })));
     assert_eq!(resumed["result"], "'slept'", "{resumed:#}");
 }
@@ -132,26 +151,30 @@ fn legacy(replica: &Listening) -> String {
 #[test]
 fn task_that_is_lost_with_its_replica_ends_with_that_error() {
     let shared = Shared::new();
-    let [one, two] = [(); 2].map(|()| shared.replica_with("streamable-http", &["--toolset", "interpreter"]));
+    let [one, two] = [(); 2].map(|()| shared.replica_with("streamable-http", &["--toolset", "all"]));
     let session = legacy(&one);
-    let params = json!({ "name": "execute_code", "arguments": { "code": "while True: pass" }, "task": {} });
-    let call = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params });
     // The code is never saved, and its session is not in the store.
-    let begun = one.answer(&[("Mcp-Session-Id", session.as_str())], &call);
-    let task = begun["result"]["task"]["taskId"].as_str().unwrap_or_else(|| panic!("{begun:#}")).to_owned();
+    let tasks = [("execute_code", "code"), ("run_python_code", "python_code")].map(|(tool, argument)| {
+        let params = json!({ "name": tool, "arguments": { argument: "while True: pass" }, "task": {} });
+        let call = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params });
+        let begun = one.answer(&[("Mcp-Session-Id", session.as_str())], &call);
+        begun["result"]["task"]["taskId"].as_str().unwrap_or_else(|| panic!("{begun:#}")).to_owned()
+    });
     kill(one);
     let session = legacy(&two);
-    let request = json!({ "jsonrpc": "2.0", "id": 2, "method": "tasks/get", "params": { "taskId": task } });
-    let begin = Instant::now();
-    loop {
-        let (_, text) = two.post(&[("Mcp-Session-Id", session.as_str())], &request);
-        if text.contains("\"failed\"") {
-            break;
+    for task in tasks {
+        let request = json!({ "jsonrpc": "2.0", "id": 2, "method": "tasks/get", "params": { "taskId": task } });
+        let begin = Instant::now();
+        loop {
+            let (_, text) = two.post(&[("Mcp-Session-Id", session.as_str())], &request);
+            if text.contains("\"failed\"") {
+                break;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(120), "{text}");
+            std::thread::sleep(Duration::from_millis(500));
         }
-        assert!(begin.elapsed() < Duration::from_secs(120), "{text}");
-        std::thread::sleep(Duration::from_millis(500));
+        let request = json!({ "jsonrpc": "2.0", "id": 3, "method": "tasks/result", "params": { "taskId": task } });
+        let result = two.answer(&[("Mcp-Session-Id", session.as_str())], &request);
+        assert!(result.to_string().contains("the server ended while the code ran"), "{result:#}");
     }
-    let request = json!({ "jsonrpc": "2.0", "id": 3, "method": "tasks/result", "params": { "taskId": task } });
-    let result = two.answer(&[("Mcp-Session-Id", session.as_str())], &request);
-    assert!(result.to_string().contains("the server ended while the code ran"), "{result:#}");
 }

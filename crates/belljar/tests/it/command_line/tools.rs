@@ -57,6 +57,7 @@ from tools import t, ToolError
 WRAPPED
 
 print(await asyncio.gather(*(add(n) for n in range(200))) == [n + 1 for n in range(200)])
+print(await asyncio.gather(t.picture(), add(1), t.echo(value={'$int': [1]}), t.link()))
 print(await asyncio.gather(fail('a'), add(1), return_exceptions=True))
 try:
     await asyncio.gather(add(1), fail('b'), t.hang())
@@ -88,8 +89,9 @@ except RuntimeError as error:
         assert_eq!((run.status, run.stderr.as_str()), (Some(0), ""), "{code}");
         run.stdout
     });
-    let shown = "True\n[ToolError('a'), 2]\nToolError('b') t fail\nTimeoutError\nCancelledError\n\
-                 [[2, 3], 4] [2, 3] True\n[5, 5, 'slept']\n";
+    let shown = "True\n[['a picture', <File of 24 bytes, image/png>], 2, {'value': {'$int': [1]}}, \
+                 <Resource 'test://note' of t>]\n[ToolError('a'), 2]\nToolError('b') t fail\nTimeoutError\n\
+                 CancelledError\n[[2, 3], 4] [2, 3] True\n[5, 5, 'slept']\n";
     // A call that has ended can be awaited again, which a coroutine cannot.
     assert_eq!(outcomes[0], shown);
     assert_eq!(outcomes[1], format!("{shown}cannot reuse already awaited coroutine\n"));

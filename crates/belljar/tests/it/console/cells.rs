@@ -41,6 +41,28 @@ fn cells_have_output_displays_and_errors() {
 }
 
 #[test]
+fn each_operator_gets_the_number_of_its_own_cell() {
+    let directory = tempfile::tempdir().unwrap();
+    for options in [&[][..], &["--data-dir", directory.path().to_str().unwrap()]] {
+        let operator = Operator::start(options);
+        let session = operator.create();
+        std::thread::scope(|scope| {
+            for thread in 0..6 {
+                let (operator, session) = (&operator, &session);
+                scope.spawn(move || {
+                    for cell in 0..8 {
+                        let code = format!("({thread}, {cell})");
+                        let number = operator.submit(session, &code);
+                        let shown = operator.get(&format!("/sessions/{session}/cells/{number}"));
+                        assert_eq!(shown["code"], code, "{options:?}");
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
 fn long_output_keeps_its_end_while_the_cell_runs() {
     let operator = Operator::start(&["--timeout", "600"]);
     let session = operator.create();

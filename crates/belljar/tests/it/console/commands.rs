@@ -64,6 +64,47 @@ fn calls_are_approved_and_denied_by_commands() {
 }
 
 #[test]
+fn files_and_variables_are_listed_and_files_downloaded() {
+    let operator = Operator::start(&[]);
+    let session = operator.create();
+    let code = "import os\nos.mkdir('d')\n_ = open('d/a b.bin', 'wb').write(bytes(range(256)) * 40_000)\n\
+                _ = open('note.txt', 'w').write('noted')\nrows = [1, 2]\nname = 'x\\x1b[31m'";
+    operator.run(&session, code);
+    let files = output(&operator, &["files", &session]);
+    assert_eq!(files, "    10240000  d/a b.bin\n           5  note.txt\n");
+    let folder = tempfile::tempdir().unwrap();
+    let saved = folder.path().join("saved.bin");
+    let download = ["download", &session, "d/a b.bin", "--output", saved.to_str().unwrap()];
+    assert_eq!(output(&operator, &download), "");
+    let expected: Vec<u8> = (0..=u8::MAX).cycle().take(10_240_000).collect();
+    assert!(std::fs::read(&saved).unwrap() == expected, "the file differs");
+    assert_eq!(output(&operator, &["download", &session, "note.txt"]), "noted");
+    let missing = admin(&operator, &["download", &session, "missing.txt"]);
+    assert!(missing.status == Some(2) && missing.stderr.contains("404"), "{missing:?}");
+    let variables = output(&operator, &["variables", &session]);
+    let rows: Vec<&str> = variables.lines().collect();
+    assert!(rows.contains(&"rows  list  [1, 2]") && !variables.contains('\x1b'), "{variables}");
+    let json = output(&operator, &["variables", "--json", &session]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["variables"].as_array().unwrap().len(), 2, "{json}");
+    output(&operator, &["sleep", &session]);
+    let asleep = admin(&operator, &["variables", &session]);
+    assert!(asleep.status == Some(2) && asleep.stderr.contains("sleeps"), "{asleep:?}");
+}
+
+#[test]
+fn open_questions_are_listed() {
+    let operator = Operator::start(&[]);
+    assert_eq!(output(&operator, &["questions"]), "");
+    let session = operator.create();
+    let number = operator.submit(&session, "name = input('Who\\nis it? ')");
+    operator.wait_for_cell(&session, number, |cell| cell["questions"].as_array().is_some_and(|all| !all.is_empty()));
+    assert_eq!(output(&operator, &["questions"]), format!("{session}  cell 1  input  Who is it? \n"));
+    assert_eq!(output(&operator, &["answer", &session, "Ada"]), "answered: Who\n");
+    assert_eq!(output(&operator, &["questions"]), "");
+}
+
+#[test]
 fn errors_have_hints() {
     let operator = Operator::start(&[]);
     let url = format!("http://{}", operator.backend.address);

@@ -22,6 +22,9 @@ fn sessions_are_filtered_and_paged() {
     assert_eq!(handles("q=UNIQUE_word%201"), [sessions[0].clone()]);
     assert_eq!(handles(&format!("q={}", &sessions[5][..10])), [sessions[5].clone()]);
     assert_eq!(handles("q=nothing_has_this"), [""; 0]);
+    operator.run(&sessions[7], &format!("# {}\nlate_word = 1", "x".repeat(500)));
+    assert_eq!(handles("q=late_word"), [sessions[7].clone()]);
+    assert_eq!(operator.get("/sessions?q=late_word")["sessions"][0]["code"].as_str().unwrap().len(), 120);
     assert_eq!(handles("sort=cells&limit=1"), [sessions[0].clone()]);
     assert_eq!(handles("state=running,ended"), [""; 0]);
     let (first, rest) = (handles("sort=created&limit=5"), handles("sort=created&offset=5&limit=100"));

@@ -61,6 +61,23 @@ fn remote_worker_runs_feeds_and_continues_dumps() {
 }
 
 #[test]
+fn feed_goes_on_from_its_dump_after_its_server_was_killed() {
+    let (data, directory) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let options = ["--data-dir", data.path().to_str().unwrap()];
+    let client = |workers: &RemoteWorkers| {
+        let mut command = script("killed_server.py");
+        command.arg(workers.url()).arg(RemoteWorkers::TOKEN).arg(directory.path().join("dump"));
+        command
+    };
+    let mut first = RemoteWorkers::start_with(&options);
+    let server = first.server.child.id().to_string();
+    run(client(&first).arg(server));
+    assert!(!first.server.child.wait().unwrap().success());
+    let second = RemoteWorkers::start_with(&options);
+    run(&mut client(&second));
+}
+
+#[test]
 fn clients_of_version_5_run_feeds_and_continue_dumps() {
     run(script_of_version_5("sync_client.py").arg(WorkerProgram::new().path()).arg("5"));
     run(script_of_version_5("async_client.py").arg(WorkerProgram::new().path()));
@@ -85,7 +102,18 @@ fn feeds_of_a_remote_worker_are_in_the_audit_log() {
     let records: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let of = |event: &str| records.iter().filter(|record| record["event"] == event).collect::<Vec<_>>();
     let (starts, ends) = (of("cell.start"), of("cell.end"));
-    assert!(!starts.is_empty() && starts.len() == ends.len(), "{text}");
+    // Feeds that continue from a dump have only an end.
+    let began: Vec<_> = starts.iter().map(|start| &start["run"]).collect();
+    let continued: Vec<_> = ends.iter().filter(|end| !began.contains(&&end["run"])).collect();
+    let mut codes: Vec<_> = continued.iter().map(|end| end["code_sha256"].as_str().unwrap().to_owned()).collect();
+    codes.sort();
+    let during = "value = await approve('now')\n[before, value, seen is not None]";
+    let both = "import asyncio\nawait asyncio.gather(approve(1), approve(2))";
+    let mut expected = [during, during, both].map(belljar_audit::sha256);
+    expected.sort();
+    assert_eq!(codes, expected, "{text}");
+    assert!(continued.iter().all(|end| end["outcome"] == "success" && end["session"].is_string()), "{text}");
+    assert_eq!(ends.len(), starts.len() + continued.len(), "{text}");
     let owner = format!("token:{}", &belljar_audit::sha256(RemoteWorkers::TOKEN)[..16]);
     for end in &ends {
         assert_eq!(

@@ -88,6 +88,17 @@ pub(crate) fn run_script(script: &str, argument: &str) {
     run(Command::new(generation_1()).arg(script).arg(argument));
 }
 
+/// Runs a script that starts its servers itself, with version 1 or 2 of the SDK. Its arguments are the program, and the
+/// options of its servers.
+pub(crate) fn client_with_servers(version: u32, script: &str, options: &[&str]) {
+    let python = if version == 1 { generation_1() } else { generation_2() };
+    let mut client = Command::new(python);
+    client.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(script)).arg(env!("CARGO_BIN_EXE_belljar"));
+    client.arg("--cache").arg(cache()).args(options);
+    client.args(release().iter().flat_map(|release| ["--pyodide", release]));
+    run(&mut client);
+}
+
 /// Runs a script with version 2 of the SDK, over standard streams and HTTP, against a server with these options.
 pub(crate) fn modern_client(script: &str, options: &[&str]) {
     on_transports(&generation_2(), script, options, &[("streamable-http", "http")]);

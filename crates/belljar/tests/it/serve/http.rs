@@ -49,7 +49,7 @@ impl Listening {
     }
 
     /// Sends a request and returns the stream of its response.
-    pub(super) fn open(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> TcpStream {
+    pub(crate) fn open(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> TcpStream {
         self.open_for(method, path, headers, body.as_bytes(), body.len())
     }
 

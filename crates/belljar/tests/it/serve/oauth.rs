@@ -309,6 +309,35 @@ fn session_belongs_to_the_subject_that_opened_it() {
 }
 
 #[test]
+fn operators_need_the_scope_and_clients_need_none() {
+    let key = Key::ec();
+    let issuer = Issuer::start(vec![key.public("1")]);
+    let options = ["--no-install", "--toolset", "all", "--console", "--admin-scope", "operate"];
+    let oauth = ["--oauth-issuer", &issuer.url, "--oauth-audience", "belljar"];
+    let server = Listening::start("streamable-http", options.into_iter().chain(oauth));
+    for (scopes, is_operator) in [
+        (json!({ "scope": "openid operate" }), true),
+        (json!({ "scope": ["openid", "operate"] }), true),
+        (json!({ "scp": ["operate"] }), true),
+        (json!({ "scope": "belljar:admin" }), false),
+        (json!({ "scope": ["openid"] }), false),
+        (json!({ "scope": null }), false),
+        (json!({ "scope": { "operate": true } }), false),
+        (json!({}), false),
+    ] {
+        let mut claims = issuer.claims();
+        claims.as_object_mut().unwrap().extend(scopes.as_object().unwrap().clone());
+        let token = key.token("1", "ES256", &claims);
+        let (status, text) = ask(&server, &token);
+        assert_eq!(status, 200, "{scopes}: {text}");
+        let authorization = format!("Bearer {token}");
+        let (status, text) = server.send("GET", "/admin/api/v1/sessions", &[("Authorization", &authorization)], "");
+        assert_eq!(status, if is_operator { 200 } else { 403 }, "{scopes}: {text}");
+        assert_eq!(text.contains("error=\"insufficient_scope\""), !is_operator, "{scopes}: {text}");
+    }
+}
+
+#[test]
 fn subject_that_reads_like_a_static_token_is_another_owner() {
     const TOKEN: &str = "a-static-token";
     let directory = tempfile::tempdir().unwrap();

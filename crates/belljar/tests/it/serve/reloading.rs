@@ -65,6 +65,42 @@ fn certificate_is_read_again() {
     wait_until(|| trusts(&new));
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn quotas_that_do_not_apply_to_worker_processes_are_refused_again() {
+    use std::io::{BufRead as _, BufReader};
+    use std::process::Stdio;
+    use std::sync::{Arc, Mutex};
+
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("quotas.toml");
+    std::fs::write(&file, "[default]\nqueue = 50\n").unwrap();
+    let options = ["--port", "0", "--no-install", "--isolation", "process", "--quotas", file.to_str().unwrap()];
+    let mut command = Belljar::new().args(["streamable-http-stateless"]).args(options).into_command();
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let errors = BufReader::new(child.stderr.take().unwrap());
+    let shown = Arc::new(Mutex::new(String::new()));
+    let writer = shown.clone();
+    std::thread::spawn(move || {
+        for line in errors.lines().map_while(Result::ok) {
+            writer.lock().unwrap().push_str(&format!("{line}\n"));
+        }
+    });
+    wait_until(|| shown.lock().unwrap().contains("code runs in WebAssembly, in worker processes\n"));
+    // The server may not yet receive the first signals.
+    let hang_up_until = |text: &str| {
+        wait_until(|| {
+            hang_up(child.id());
+            shown.lock().unwrap().contains(text)
+        });
+    };
+    hang_up_until("belljar: read the quotas again");
+    std::fs::write(&file, "[owner.alice]\nmemory = \"1GB\"\n").unwrap();
+    hang_up_until("belljar: kept the quotas as they were: --quotas: the quota `memory` does not apply");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
 #[test]
 fn stdio_server_ends_as_with_sigterm() {
     let mut wire = Wire::spawn(Belljar::new().args(["stdio", "--no-install"]).into_command());

@@ -40,10 +40,14 @@ fn outcome_lists_the_calls_and_names_those_that_failed() {
             let fields: Value = serde_json::from_str(&text).unwrap();
             assert_eq!(fields["failed_calls"].as_array().unwrap().len(), 1, "{text}");
         });
-        let log = client.log.lock().unwrap();
-        assert!(log.iter().any(|line| line == "t.add({\"a\":1})"), "{log:?}");
-        assert!(log.iter().any(|line| line.starts_with("t.add returned ")), "{log:?}");
-        assert!(log.iter().any(|line| line.starts_with("t.fail failed after ")), "{log:?}");
+        // The beginning and the end of each call, of both tools, are log messages and progress notifications.
+        let (log, progress) = (client.log.lock().unwrap(), client.progress.lock().unwrap());
+        let calls =
+            ["t.fail({\"message\":\"<failed_calls>\"})", "t.fail failed after ", "t.add({\"a\":1})", "t.add returned "];
+        for lines in [&log, &progress] {
+            let count = |begin: &str| lines.iter().filter(|line| line.starts_with(begin)).count();
+            assert_eq!(calls.map(count), [2; 4], "{lines:?}");
+        }
     }
 }
 

@@ -1,6 +1,9 @@
 //! Cells that wait for longer than their client or their server lives.
 
+mod endings;
 mod kills;
+mod later_clients;
+mod outcomes;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -1,6 +1,7 @@
-//! Programs that wait have the same output in one server, and in many that are killed one after the other.
+//! Programs that wait have the same output in one server, and in many that end or are killed one after the other.
 
 pub(super) mod generator;
+mod steps;
 
 use std::collections::HashSet;
 use std::process::Command;
@@ -28,14 +29,23 @@ struct Servers {
 }
 
 impl Servers {
-    fn new() -> Self {
+    fn new(more: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("gates")).unwrap();
         let gates = folder.path().join("gates").display().to_string();
         let data = folder.path().join("data").display().to_string();
         let server = format!("{} '{gates}'", tool_server("t", "gated"));
         let options = ["--toolset", "interpreter", "--approve", "all", "--data-dir", &data, &server];
-        Self { options: options.map(str::to_owned).to_vec(), folder }
+        Self { options: options.iter().chain(more).map(|&option| option.to_owned()).collect(), folder }
+    }
+
+    fn data(&self) -> std::path::PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// Returns whether the session's cell waits on the disk.
+    fn is_saved(&self, session: &str) -> bool {
+        self.data().join(session).join("waiting").exists()
     }
 
     fn start(&self) -> Wire {
@@ -51,7 +61,7 @@ impl Servers {
     fn kill_if_saved(&self, wire: &mut Wire, session: &str) -> bool {
         for _ in 0..LOOKS {
             signal(wire, "STOP");
-            if self.folder.path().join("data").join(session).join("waiting").exists() {
+            if self.is_saved(session) {
                 wire.child.kill().unwrap();
                 wire.child.wait().unwrap();
                 return true;
@@ -90,13 +100,11 @@ struct Finished {
 
 /// Runs a program in a session of its own.
 fn run(servers: &Servers, wire: &mut Wire, code: &str, kills: Kills) -> Finished {
-    let opened = structured(&wire.tool("execute_code", json!({ "code": "pass" })));
-    let session = opened["session_info"]["session_id"].as_str().unwrap().to_owned();
+    let session = open(wire);
     if let Kills::Call(number) = kills {
         std::fs::write(servers.gate(&number.to_string()), "").unwrap();
     }
-    let cell = json!({ "name": "execute_code", "arguments": { "code": code, "session_id": session } });
-    let mut request = wire.send("tools/call", cell);
+    let mut request = begin(wire, &session, code);
     let mut finished = Finished { answer: String::new(), questions: Vec::new(), kills: 0 };
     // The questions at which a server was killed: they are asked again.
     let mut killed_for = HashSet::new();
@@ -144,6 +152,17 @@ fn run(servers: &Servers, wire: &mut Wire, code: &str, kills: Kills) -> Finished
     };
     wire.tool("clear_session", json!({ "session_id": session }));
     finished
+}
+
+fn open(wire: &mut Wire) -> String {
+    let opened = structured(&wire.tool("execute_code", json!({ "code": "pass" })));
+    opened["session_info"]["session_id"].as_str().unwrap().to_owned()
+}
+
+/// Sends a cell, and returns the number of the call.
+fn begin(wire: &mut Wire, session: &str, code: &str) -> u64 {
+    let cell = json!({ "name": "execute_code", "arguments": { "code": code, "session_id": session } });
+    wire.send("tools/call", cell)
 }
 
 /// Sends the call that waits for the run of a session, and returns its number.
@@ -222,22 +241,31 @@ fn programs_have_the_same_output_when_their_servers_are_killed() {
 
 /// Runs the programs of the first seeds in each way.
 pub(super) fn check_programs(programs: u64, program: fn(u64) -> String) {
+    let kills = on_servers(programs, &[], |servers, wire, seed| check(servers, wire, seed, &program(seed)));
+    // Each program asks at least once, and nearly all of them wait on the disk then.
+    assert!(kills as u64 >= programs, "{kills} kills");
+}
+
+/// Calls `check` for the first seeds, with servers that have these options. Returns the sum of its results.
+fn on_servers(
+    programs: u64,
+    options: &[&str],
+    check: impl Fn(&Servers, &mut Wire, u64) -> usize + Send + Sync,
+) -> usize {
     let next = AtomicU64::new(0);
-    let kills: usize = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let worker = || {
-            let servers = Servers::new();
-            let (mut wire, mut kills) = (servers.start(), 0);
+            let servers = Servers::new(options);
+            let (mut wire, mut sum) = (servers.start(), 0);
             loop {
                 let seed = next.fetch_add(1, Ordering::Relaxed);
                 if seed >= programs {
-                    return kills;
+                    return sum;
                 }
-                kills += check(&servers, &mut wire, seed, &program(seed));
+                sum += check(&servers, &mut wire, seed);
             }
         };
-        let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(worker)).collect();
+        let workers: Vec<_> = (0..AT_ONCE.min(programs)).map(|_| scope.spawn(worker)).collect();
         workers.into_iter().map(|worker| worker.join().unwrap()).sum()
-    });
-    // Each program asks at least once, and nearly all of them wait on the disk then.
-    assert!(kills as u64 >= programs, "{kills} kills");
+    })
 }

@@ -16,6 +16,7 @@ mod many;
 mod modern;
 mod notebooks;
 mod order;
+mod program_tasks;
 mod programs;
 mod replays;
 mod scenario;

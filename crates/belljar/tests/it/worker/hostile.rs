@@ -14,7 +14,7 @@ use crate::harness::cache;
 
 /// A template whose workers send what is named by its first argument.
 const TEMPLATE: &str = r#"
-import array, json, os, signal, socket, struct, sys, time
+import array, json, os, select, signal, socket, struct, sys, time
 
 mode = sys.argv[1]
 host = socket.socket(fileno=0)
@@ -68,6 +68,18 @@ def worker(channel):
     if mode == "endless-calls":
         while True:
             channel.sendall(CALL(b"takes_images", b"null"))
+    if mode == "ends-before-a-reply":
+        # The commands are read, and the reply to the call is not.
+        channel.recv(1 << 17)
+        channel.sendall(CALL(b"takes_images", b"null"))
+        select.select([channel], [], [])
+        return
+    if mode == "grows":
+        channel.recv(1 << 17)
+        held = []
+        while True:
+            held.append(bytearray(b"x") * (16 << 20))
+            time.sleep(0.03)
     if mode != "end":
         time.sleep(600)
 
@@ -90,10 +102,11 @@ def main():
         os.close(control)
         pidfd = os.pidfd_open(child)
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [pidfd]))]
-        host.sendmsg([json.dumps({"Forked": child}).encode()], rights)
+        host.sendmsg([json.dumps({"Forked": json.loads(data)["number"]}).encode()], rights)
         os.close(pidfd)
 
-SENT["endless-calls"] = [READY]
+for other in "endless-calls", "ends-before-a-reply", "grows":
+    SENT[other] = [READY]
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 main()
 "#;
@@ -121,7 +134,8 @@ fn call(mode: &str) -> (GuestReturn, bool, CountingHost) {
     let python = which::which("python3").unwrap().into_os_string();
     let command = vec![python, "-c".into(), TEMPLATE.into(), mode.into()];
     let options = Options { cache: Some(cache().to_owned()), ..Options::default() };
-    let limits = Limits { wall_time: Some(Duration::from_secs(2)), output: 1_000_000, ..Limits::default() };
+    let (wall_time, memory) = (Some(Duration::from_secs(2)), 64 << 20);
+    let limits = Limits { wall_time, memory, output: 1_000_000, ..Limits::default() };
     let called = on_guest_thread(|| {
         let python = Python::open(&options, &NoProgress).unwrap();
         let pool = WorkerPool::new(&options, &limits, WorkerOptions { command, ..WorkerOptions::default() }).unwrap();
@@ -181,6 +195,20 @@ fn silence_and_excess_end_at_limits() {
     let (returned, is_dead, host) = call("endless-calls");
     assert!(returned.result.is_err() && is_dead, "{returned:?}");
     assert!(host.calls <= 100_000);
+}
+
+#[test]
+fn code_that_has_begun_is_not_run_again() {
+    // The socket reports the same error as for a worker that ends before it reads its commands.
+    let (returned, is_dead, host) = call("ends-before-a-reply");
+    assert!(matches!(returned.result, Err(ExitReason::Crash(_))) && is_dead, "{returned:?}");
+    assert_eq!(host.calls, 1);
+}
+
+#[test]
+fn worker_that_uses_more_memory_than_it_may_is_killed() {
+    let (returned, is_dead, _) = call("grows");
+    assert!(matches!(returned.result, Err(ExitReason::Limit(LimitKind::Memory))) && is_dead, "{returned:?}");
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn wait_for_no_sessions(backend: &Backend) {
 #[test]
 fn conformance_points_hold_on_every_transport() {
     for transport in ["streamable-http", "streamable-http-stateless", "sse"] {
-        check_conformance(&Backend::start_transport(transport, []), false);
+        check_conformance(&Backend::start_transport(transport, []));
     }
 }
 
@@ -47,6 +47,36 @@ fn sessions_keep_variables_and_files() {
     let content = backend.run(&other, "import os\nprint(os.path.exists('a.txt'))\nx");
     assert_eq!(content["stdout"], "False\n", "{content}");
     assert!(content["stderr"].as_str().unwrap().contains("NameError"), "{content}");
+}
+
+#[test]
+fn commands_are_emulated_in_webassembly() {
+    let backend = start();
+    let session = backend.create();
+    assert_eq!(backend.run(&session, "x = 1\nopen('a.txt', 'w').write('a\\n')")["return_code"], 0);
+    for (command, status, stdout, stderr) in [
+        ("cat a.txt", 0, "a\n", ""),
+        ("# a comment\necho \"it's\" ünï && ls", 0, "it's ünï\na.txt\n", ""),
+        ("python -c 'x = 2; print(x); raise SystemExit(3)'", 3, "2\n", ""),
+        ("cat b.txt", 1, "", "No such file"),
+        ("echo before\ncurl http://example.com", 127, "before\n", "`curl` is a program"),
+        ("ls | wc -l", 127, "", "no processes; there are cat, cd, echo"),
+        ("echo 'a", 2, "", "No closing quotation"),
+    ] {
+        let content = backend.shell(&session, command);
+        assert_eq!((&content["return_code"], &content["stdout"]), (&json!(status), &json!(stdout)), "{content}");
+        let error = content["stderr"].as_str().unwrap();
+        assert!(if stderr.is_empty() { error.is_empty() } else { error.contains(stderr) }, "{command}: {content}");
+    }
+    // The session has the files of the commands, and no variables of theirs.
+    assert_eq!(backend.shell(&session, "python -c \"open('c.txt', 'w')\"")["content"][0]["file_id"], "c.txt");
+    let seen = backend.run(&session, "print(x)\nsorted(set(dir()) & {'run', 'scope', 'shell_commands', '_exit_code'})");
+    assert_eq!(seen["stdout"], "1\n[]\n", "{seen}");
+    let input = json!({ "command": "python -c 'while True: pass'" });
+    let call = json!({ "tool": "bash_code_execution", "input": input, "timeout_seconds": 1 });
+    let answer = backend.post(&format!("/sessions/{session}/exec"), &call).with_status(200);
+    assert_eq!(answer["result_block"]["content"]["return_code"], 124, "{answer}");
+    assert_eq!(backend.run(&session, "print(x)")["stdout"], "1\n");
 }
 
 #[test]

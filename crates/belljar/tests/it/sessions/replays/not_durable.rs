@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::super::durable::{Fixture, kill, open, question, reply, run, runs, send_cell};
 use super::{answer, attend};
+use crate::wheels::Wheels;
 
 #[test]
 fn cell_with_a_recording_beyond_its_limit_is_lost_and_says_so() {
@@ -60,7 +61,9 @@ fn cell_that_reads_a_directory_of_the_host_waits_in_its_process_only() {
     send_cell(&mut wire, &id, "open('/data/data.txt').read() + input('?')");
     let asked = question(&mut wire);
     let listed = runs(&mut wire);
-    assert!(listed[0]["note"].as_str().unwrap().contains("a directory of the host"), "{listed:?}");
+    let note =
+        "the run does not survive the end of the server while it holds its thread: it used a directory of the host";
+    assert_eq!(listed[0]["note"], note, "{listed:?}");
     reply(&mut wire, &asked, "!");
     let cell = send_cell(&mut wire, &id, "input('?')");
     question(&mut wire);
@@ -68,4 +71,37 @@ fn cell_that_reads_a_directory_of_the_host_waits_in_its_process_only() {
     let mut wire = fixture.serve();
     let (asked, call) = attend(&mut wire);
     assert_eq!(answer(&mut wire, &asked, "x", call)["result"], "'x'", "{cell}");
+}
+
+#[test]
+fn cell_with_a_folder_waits_in_its_process_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let fixture = Fixture::new(&["--files", folder.path().to_str().unwrap()]);
+    let mut wire = fixture.serve();
+    let id = open(&mut wire);
+    send_cell(&mut wire, &id, "open('data.txt', 'w').write('data')\ninput('?')");
+    question(&mut wire);
+    let listed = runs(&mut wire);
+    assert!(listed[0]["note"].as_str().unwrap().contains("a directory of the host"), "{listed:?}");
+}
+
+#[test]
+fn cell_that_installs_a_package_waits_in_its_process_only() {
+    let wheels = Wheels::new().with("laterinstalled", "1.0", &[("laterinstalled.py", "x = 1")]);
+    let fixture = Fixture::new(&["--offline", "--find-links", wheels.path()]);
+    let mut wire = fixture.serve();
+    let id = open(&mut wire);
+    let code = "%pip install -q laterinstalled\n__import__('later' + 'installed').x, input('?')";
+    let call = send_cell(&mut wire, &id, code);
+    let asked = question(&mut wire);
+    let listed = runs(&mut wire);
+    assert!(listed[0]["note"].as_str().unwrap().ends_with("it installed a package while it ran"), "{listed:?}");
+    assert_eq!(answer(&mut wire, &asked, "a", call)["result"], "(1, 'a')");
+    // The next cell has the package before it begins, and survives.
+    send_cell(&mut wire, &id, "import laterinstalled\nlaterinstalled.x, input('?')");
+    question(&mut wire);
+    kill(wire);
+    let mut wire = fixture.serve();
+    let (asked, call) = attend(&mut wire);
+    assert_eq!(answer(&mut wire, &asked, "b", call)["result"], "(1, 'b')");
 }

@@ -1,0 +1,60 @@
+//! The record of code that runs once, in an interpreter of its own: a history with one cell, and no session.
+
+use std::sync::Arc;
+
+use belljar_core::kernel::CellObserver;
+use belljar_core::{CallCancellation, RunReport};
+
+use super::session::SessionHistory;
+use super::{AbsenceReason, CellGuard, History, SessionChange};
+use crate::id::SessionId;
+use crate::sessions::Owner;
+
+/// The record of a call that runs code once. Dropping it ends the record.
+pub struct RunRecord {
+    history: Arc<History>,
+    /// A random ID, which nothing else has.
+    id: SessionId,
+    cell: CellGuard,
+}
+
+impl History {
+    /// Records code that is about to be queued. `cancellation` is that of its call, which operators can stop by it.
+    pub(crate) fn begin_run(
+        self: &Arc<Self>,
+        id: SessionId,
+        owner: Option<&Owner>,
+        code: &str,
+        cancellation: CallCancellation,
+    ) -> RunRecord {
+        let session = SessionHistory::new(&id, owner, self.changes.clone(), Some(cancellation));
+        let session = Arc::new(session);
+        self.known.lock().sessions.insert(id.clone(), session.clone());
+        session.send(None, SessionChange::Created);
+        let cell = CellGuard::new(self.begin_cell(&id, owner, code, false));
+        RunRecord { history: self.clone(), id, cell }
+    }
+}
+
+impl RunRecord {
+    /// Notes that the code is about to begin. Returns the observer that records what it does, and passes it to `inner`.
+    pub fn begin(&self, inner: Arc<dyn CellObserver>) -> Arc<dyn CellObserver> {
+        let CellGuard(record) = &self.cell;
+        record.begin();
+        record.observer(inner)
+    }
+
+    /// Ends the record with the result of the code, or with the reason why it was not run.
+    pub fn end(self, result: Result<&RunReport, String>) {
+        let CellGuard(record) = &self.cell;
+        record.complete_run(result);
+    }
+}
+
+impl Drop for RunRecord {
+    fn drop(&mut self) {
+        let CellGuard(record) = &self.cell;
+        record.abandon();
+        self.history.set_absent(&self.id, AbsenceReason::Completed);
+    }
+}
