@@ -40,6 +40,8 @@ use crate::notifier::ClientNotifier;
 
 /// The time after which a run whose client has gone is cancelled if it does not wait.
 const SHORT_STEP: Duration = Duration::from_millis(300);
+/// The interval at which a run is looked at that has ended, until its result is stored.
+const RESULT_INTERVAL: Duration = Duration::from_millis(50);
 /// The result of a run whose process ended while its code ran.
 const LOST: &str = "the server ended while the code ran. The session continues from before it; its calls of tools may \
      have been done";
@@ -295,6 +297,10 @@ impl SessionTools {
                     leaving.stays = true;
                     self.sessions.publish_run(run).await;
                     return self.created_task(run, context);
+                }
+                // It has ended. In a cluster, its result may be on its way to the store.
+                if run.result().is_none() {
+                    tokio::time::sleep(RESULT_INTERVAL).await;
                 }
                 continue;
             }
