@@ -148,18 +148,38 @@ fn legacy(replica: &Listening) -> String {
     id
 }
 
+/// Calls a tool as a task of the legacy era, and returns the ID of the task.
+fn begin_legacy(replica: &Listening, tool: &str, arguments: Value) -> String {
+    let session = legacy(replica);
+    let params = json!({ "name": tool, "arguments": arguments, "task": {} });
+    let call = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params });
+    let begun = replica.answer(&[("Mcp-Session-Id", session.as_str())], &call);
+    begun["result"]["task"]["taskId"].as_str().unwrap_or_else(|| panic!("{begun:#}")).to_owned()
+}
+
+#[test]
+fn task_that_ends_while_another_replica_looks_for_it_is_found() {
+    let shared = Shared::new();
+    let [one, two] = [(); 2].map(|()| shared.replica_with("streamable-http", &["--toolset", "all"]));
+    let session = legacy(&two);
+    // Its session is in no store, and cannot come to the other replica.
+    let code = json!({ "python_code": "import time\ntime.sleep(3)\n'slept'" });
+    let task = begin_legacy(&one, "run_python_code", code);
+    let request = json!({ "jsonrpc": "2.0", "id": 2, "method": "tasks/get", "params": { "taskId": task } });
+    let found = two.answer(&[("Mcp-Session-Id", session.as_str())], &request);
+    assert_eq!(found["result"]["status"], "completed", "{found:#}");
+}
+
 #[test]
 fn task_that_is_lost_with_its_replica_ends_with_that_error() {
     let shared = Shared::new();
     let [one, two] = [(); 2].map(|()| shared.replica_with("streamable-http", &["--toolset", "all"]));
-    let session = legacy(&one);
     // The code is never saved, and its session is not in the store.
-    let tasks = [("execute_code", "code"), ("run_python_code", "python_code")].map(|(tool, argument)| {
-        let params = json!({ "name": tool, "arguments": { argument: "while True: pass" }, "task": {} });
-        let call = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params });
-        let begun = one.answer(&[("Mcp-Session-Id", session.as_str())], &call);
-        begun["result"]["task"]["taskId"].as_str().unwrap_or_else(|| panic!("{begun:#}")).to_owned()
-    });
+    let code = "while True: pass";
+    let tasks = [
+        begin_legacy(&one, "execute_code", json!({ "code": code })),
+        begin_legacy(&one, "run_python_code", json!({ "python_code": code })),
+    ];
     kill(one);
     let session = legacy(&two);
     for task in tasks {
