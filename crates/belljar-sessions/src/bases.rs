@@ -43,12 +43,15 @@ pub(crate) struct PendingBase {
 impl PendingBase {
     /// Keeps the base if that has to be done before its snapshot is stored: in a cluster, another replica may need it
     /// next. Otherwise returns the base, which is to be kept later.
-    pub(crate) fn keep_first(self) -> Option<Self> {
+    ///
+    /// # Errors
+    /// When it is to be kept first, and is not kept: its snapshot is of no use to other replicas.
+    pub(crate) fn keep_first(self) -> Result<Option<Self>, StoreError> {
         if self.cluster.is_none() {
-            return Some(self);
+            return Ok(Some(self));
         }
-        self.keep();
-        None
+        self.try_keep().map_err(StoreError::io("keep the image of"))?;
+        Ok(None)
     }
 
     /// Keeps the base, unless it is kept already.

@@ -117,6 +117,8 @@ pub(crate) struct SessionState {
     matches_store: bool,
     /// True if the session came from the store, or was stored in the cluster.
     was_stored: bool,
+    /// True once another replica of the cluster may have the session, until it is read from the store again.
+    is_lost: bool,
     /// The owner whose quotas the session counts for.
     tenant: Option<Tenant>,
 }
@@ -159,6 +161,7 @@ impl SessionState {
             running: None,
             matches_store: true,
             was_stored: stored,
+            is_lost: false,
             tenant: None,
         }
     }
@@ -177,6 +180,7 @@ impl SessionState {
             running: None,
             matches_store: false,
             was_stored: false,
+            is_lost: false,
             tenant: None,
         }
     }
@@ -229,6 +233,7 @@ impl SessionState {
     fn restore(&mut self, services: &SessionServices, progress: &dyn Progress) -> Result<(), SessionError> {
         let store = services.store.as_ref().ok_or(StoreError::Missing)?;
         let stored = store.read(&self.id)?;
+        self.is_lost = false;
         let base = || store.find_base(stored.snapshot.base.as_deref());
         self.record(services, Event::SessionWake, Details::default);
         let opened = self.folder(services)?;

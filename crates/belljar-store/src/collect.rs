@@ -8,25 +8,30 @@
 //! | records of deleted sessions | an hour later | a request that was sent before the deletion has failed by then |
 //! | images | marked, and deleted a day later | see `images` |
 //! | objects of images that no record names | a day after they were written | their writer has finished by then |
+//! | contents of records that do not exist | a day after they were written | their writer has finished by then |
 //! | records of replicas | once their lease has ended | the state is final |
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 use std::time::{Duration, SystemTime};
+
+use futures_util::StreamExt as _;
 
 use crate::deadline::Deadline;
 use crate::error::StoreError;
 use crate::images::{self, ImageRecord, ImageState};
 use crate::names::{self, Digest, SessionKey};
+use crate::objects::ObjectEntry;
 use crate::protocol::{NodeId, Status};
 use crate::replica::{Finding, Replica};
-use crate::sessions::milliseconds_now;
+use crate::sessions::{ReadSession, milliseconds_now};
 
 /// The ages from which on items are deleted. The clocks of the replicas and of the store may differ by less.
 #[derive(Debug, Clone, Copy)]
 pub struct CollectOptions {
     /// The age of a deletion after which the record of the session is deleted.
     pub tombstone_age: Duration,
-    /// The time between the two phases for an image.
+    /// The time between the two phases for an image, and the age of objects that nothing refers to.
     pub image_age: Duration,
 }
 
@@ -49,6 +54,8 @@ pub struct Collected {
     pub marked_images: usize,
     /// Images.
     pub images: usize,
+    /// Contents whose records do not exist.
+    pub contents: usize,
     /// Records of replicas that have crashed.
     pub replicas: usize,
     /// Records that could not be read. Images are not deleted then.
@@ -67,8 +74,8 @@ struct References {
 }
 
 impl Replica {
-    /// Deletes what nothing refers to. This reads all records of sessions: once an hour or a day is enough, and by one
-    /// replica, though more do no harm.
+    /// Deletes what nothing refers to. This reads all records of sessions: once a day is enough, and by one replica,
+    /// though more do no harm.
     ///
     /// # Errors
     /// When the store or the coordinator does not answer. Earlier deletions stay.
@@ -84,6 +91,7 @@ impl Replica {
         if references.is_complete {
             self.collect_images(&references, options, &mut collected).await?;
         }
+        self.collect_contents(options, &mut collected).await?;
         self.collect_replicas(&mut collected).await?;
         Ok(collected)
     }
@@ -91,7 +99,9 @@ impl Replica {
     async fn references(&self, options: CollectOptions, collected: &mut Collected) -> Result<References, StoreError> {
         let cluster = &self.shared.cluster;
         let mut references = References { is_complete: true, ..References::default() };
-        for (key, held) in cluster.read_sessions(cluster.session_records().await?).await? {
+        let mut read = pin!(cluster.read_sessions(cluster.session_records().await?));
+        while let Some(found) = read.next().await {
+            let ReadSession { key, held, .. } = found?;
             let record = match held {
                 Ok(held) => held.record,
                 Err(error) => {
@@ -200,10 +210,28 @@ impl Replica {
             }
             named.insert(record.object);
         }
-        let now = SystemTime::now();
-        let is_old = |time: SystemTime| now.duration_since(time).is_ok_and(|age| age > options.image_age);
-        let unused = objects.into_iter().filter(|listed| !named.contains(&listed.name) && is_old(listed.modified));
+        let is_old = |listed: &ObjectEntry| is_written_before(listed, options.image_age);
+        let unused = objects.into_iter().filter(|listed| !named.contains(&listed.name) && is_old(listed));
         cluster.objects.delete_all(unused.map(|listed| listed.name).collect()).await
+    }
+
+    async fn collect_contents(&self, options: CollectOptions, collected: &mut Collected) -> Result<(), StoreError> {
+        let cluster = &self.shared.cluster;
+        let mut old: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for listed in cluster.objects.list(names::CONTENTS).await? {
+            if is_written_before(&listed, options.image_age)
+                && let Some(record) = names::record_of_content(&listed.name)
+            {
+                old.entry(record).or_default().push(listed.name);
+            }
+        }
+        for (record, contents) in old {
+            if cluster.registers.read(&record, Deadline::new()).await?.is_none() {
+                collected.contents += contents.len();
+                cluster.objects.delete_all(contents).await?;
+            }
+        }
+        Ok(())
     }
 
     async fn collect_replicas(&self, collected: &mut Collected) -> Result<(), StoreError> {
@@ -218,6 +246,10 @@ impl Replica {
         }
         Ok(())
     }
+}
+
+fn is_written_before(listed: &ObjectEntry, age: Duration) -> bool {
+    SystemTime::now().duration_since(listed.modified).is_ok_and(|found| found > age)
 }
 
 fn is_older(time: u64, age: Duration) -> bool {

@@ -6,6 +6,8 @@ use tokio::time::Instant;
 
 /// The time for an operation.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(30);
+/// The time for a commit, for whose answer a client waits. It is less than the time after which clients give up.
+const COMMIT_TIMEOUT: Duration = Duration::from_secs(20);
 /// The time for a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// The first pause, and the longest.
@@ -19,6 +21,11 @@ impl Deadline {
     /// Returns the deadline of an operation that begins now and transfers so many bytes.
     pub(crate) fn for_size(bytes: usize) -> Self {
         Self(Instant::now() + OPERATION_TIMEOUT + transfer_time(bytes))
+    }
+
+    /// Returns the deadline of a commit that begins now, for all of its requests together.
+    pub(crate) fn for_commit(bytes: usize) -> Self {
+        Self(Instant::now() + COMMIT_TIMEOUT + transfer_time(bytes))
     }
 
     pub(crate) fn new() -> Self {

@@ -26,8 +26,9 @@
 //!   [`Cluster::images`] content by its digest. [`Replica::delete`] deletes a session, exactly once, and
 //!   [`Replica::collect`] what nothing refers to.
 //!
-//! All operations are asynchronous, need a Tokio runtime with timers, and have a bound: 30 seconds, and one second more
-//! for each MiB. They can be dropped at any time; a commit that is dropped counts as [`CommitError::Unknown`].
+//! All operations are asynchronous, need a Tokio runtime with timers, and have a bound: 30 seconds, 20 seconds for a
+//! commit, and one second more for each MiB. They can be dropped at any time; a commit that is dropped counts as
+//! [`CommitError::Unknown`].
 //!
 //! # Choices
 //! - A session consists of named *parts*. A commit writes one blob with the parts that changed, and appended pieces;
@@ -65,6 +66,6 @@ pub use object_store;
 pub use objects::Requests;
 pub use ownership::Ownership;
 pub use probe::ProbeError;
-pub use records::{Record, RecordVersion, Records, Watch};
+pub use records::{Record, RecordCache, RecordVersion, Records};
 pub use replica::{Replica, ReplicaOptions};
-pub use sessions::{Activation, Deletion, Header, Sessions};
+pub use sessions::{Activation, Deletion, Header, HeaderCache, Sessions};

@@ -7,6 +7,7 @@
 //! PREFIX/shared/DIGEST                     the record of an image
 //! PREFIX/images/DIGEST/WRITE               an image
 //! PREFIX/records/COLLECTION/NAME           small shared records
+//! PREFIX/contents/COLLECTION/NAME/WRITE    a content that is too large for its record
 //! PREFIX/coordinator                       the coordinator of the replicas that use the prefix
 //! PREFIX/identity                          the random ID of the store, which etcd remembers
 //! ```
@@ -109,6 +110,8 @@ pub(crate) const STATE: &str = "state/";
 pub(crate) const NODES: &str = "nodes/";
 pub(crate) const SHARED: &str = "shared/";
 pub(crate) const IMAGES: &str = "images/";
+pub(crate) const RECORDS: &str = "records/";
+pub(crate) const CONTENTS: &str = "contents/";
 pub(crate) const COORDINATOR: &str = "coordinator";
 pub(crate) const IDENTITY: &str = "identity";
 
@@ -142,6 +145,26 @@ pub(crate) fn shared(digest: &Digest) -> String {
 
 pub(crate) fn image(digest: &Digest, write: WriteId) -> String {
     format!("{IMAGES}{digest}/{write}")
+}
+
+/// Returns the folder of the records of a collection.
+pub(crate) fn records(collection: &str) -> String {
+    format!("{RECORDS}{collection}/")
+}
+
+pub(crate) fn record(collection: &str, name: &str) -> String {
+    format!("{RECORDS}{collection}/{name}")
+}
+
+/// Returns the object of a content, which the record names `NAME/WRITE`.
+pub(crate) fn content(collection: &str, content: &str) -> String {
+    format!("{CONTENTS}{collection}/{content}")
+}
+
+/// Returns the record of a content from the name of its object.
+pub(crate) fn record_of_content(object: &str) -> Option<String> {
+    let (record, _) = object.strip_prefix(CONTENTS)?.rsplit_once('/')?;
+    Some(format!("{RECORDS}{record}"))
 }
 
 /// Returns the random number of a new ID.
@@ -184,6 +207,13 @@ mod tests {
         for name in ["", "e", "e-1-2", "x1-2-3", "e1"] {
             assert_eq!(epoch_of_blob(name), None, "{name}");
         }
+    }
+
+    #[test]
+    fn contents_belong_to_their_records() {
+        let object = content("runs", "one/5");
+        assert_eq!(record_of_content(&object), Some(record("runs", "one")));
+        assert_eq!(record_of_content("images/x/y"), None);
     }
 
     #[test]

@@ -85,7 +85,7 @@ impl Ownership {
     pub async fn read(&self, part: &str) -> Result<Option<Bytes>, StoreError> {
         let pieces = self.held.lock().await.held.record.payload.parts.get(part).cloned();
         let Some(pieces) = pieces else { return Ok(None) };
-        let found = self.read_pieces(pieces.clone()).await?;
+        let found = self.read_pieces(pieces.clone(), None).await?;
         Ok(Some(join(&pieces, &found)))
     }
 
@@ -95,12 +95,16 @@ impl Ownership {
     /// When the store does not answer, or a piece is missing or damaged.
     pub async fn read_all(&self) -> Result<BTreeMap<String, Bytes>, StoreError> {
         let parts = self.held.lock().await.held.record.payload.parts.clone();
-        let found = self.read_pieces(parts.values().flatten().cloned().collect()).await?;
+        let found = self.read_pieces(parts.values().flatten().cloned().collect(), None).await?;
         Ok(parts.iter().map(|(name, pieces)| (name.clone(), join(pieces, &found))).collect())
     }
 
-    /// Reads pieces. Neighbours in a blob are read by one request.
-    async fn read_pieces(&self, mut pieces: Vec<Piece>) -> Result<BTreeMap<Piece, Bytes>, StoreError> {
+    /// Reads pieces. Neighbours in a blob are read by one request. Without a deadline, each request has its own.
+    async fn read_pieces(
+        &self,
+        mut pieces: Vec<Piece>,
+        deadline: Option<Deadline>,
+    ) -> Result<BTreeMap<Piece, Bytes>, StoreError> {
         pieces.sort_unstable();
         let mut runs: Vec<Vec<Piece>> = Vec::new();
         for piece in pieces {
@@ -120,7 +124,8 @@ impl Ownership {
                 let (Some(first), Ok(length)) = (run.first(), usize::try_from(size)) else { return Ok(Vec::new()) };
                 let name = format!("{folder}{}", first.blob);
                 let range = first.offset..first.offset + size;
-                let bytes = objects.get_range(&name, range, Deadline::for_size(length)).await?;
+                let deadline = deadline.unwrap_or_else(|| Deadline::for_size(length));
+                let bytes = objects.get_range(&name, range, deadline).await?;
                 let start = first.offset;
                 run.into_iter().map(|piece| verify(&name, &bytes, start, piece)).collect::<Result<Vec<_>, _>>()
             }
@@ -149,7 +154,7 @@ impl Ownership {
         }
         let mut state = self.begin().await?;
         let intent = Intent::Release { held: state.held.record.clone() };
-        self.write_record(&mut state, intent, Deadline::new()).await?;
+        self.write_record(&mut state, intent, Deadline::for_commit(0)).await?;
         state.is_owned = false;
         self.delete_garbage(&mut state);
         Ok(())
@@ -176,9 +181,13 @@ impl Ownership {
         let record = state.held.record.clone();
         let write = names::new_write().map_err(CommitError::NotStored)?;
         let blob = names::blob(record.epoch, record.sequence + 1, write);
-        let moved = self.moved_pieces(&state, &changes).await.map_err(CommitError::NotStored)?;
+        let pieces = record.payload.pieces_to_move(&changes);
+        let moved_size = pieces.iter().map(|piece| usize::try_from(piece.length).unwrap_or(usize::MAX));
+        let size = moved_size.fold(changes.size(), usize::saturating_add);
+        // One for all requests: a client waits for the answer.
+        let deadline = Deadline::for_commit(size);
+        let moved = self.moved_pieces(&state, pieces, deadline).await.map_err(CommitError::NotStored)?;
         let (payload, bytes, unused) = record.payload.apply(changes, &blob, &moved).map_err(CommitError::NotStored)?;
-        let deadline = Deadline::for_size(bytes.len());
         let folder = names::state(&self.key);
         if !bytes.is_empty() {
             let objects = &self.replica.shared.cluster.objects;
@@ -234,8 +243,12 @@ impl Ownership {
         }
     }
 
-    async fn moved_pieces(&self, state: &State, changes: &Changes) -> Result<BTreeMap<Piece, Bytes>, StoreError> {
-        let pieces = state.held.record.payload.pieces_to_move(changes);
+    async fn moved_pieces(
+        &self,
+        state: &State,
+        pieces: Vec<Piece>,
+        deadline: Deadline,
+    ) -> Result<BTreeMap<Piece, Bytes>, StoreError> {
         let (mut moved, mut missing) = (BTreeMap::new(), Vec::new());
         for piece in pieces {
             match state.remembered.get(&piece) {
@@ -243,7 +256,7 @@ impl Ownership {
                 None => missing.push(piece),
             }
         }
-        moved.extend(self.read_pieces(missing).await?);
+        moved.extend(self.read_pieces(missing, Some(deadline)).await?);
         Ok(moved)
     }
 

@@ -1,27 +1,26 @@
-//! Small records that replicas share: runs, approvals, answers.
+//! Small records that replicas share, such as those of runs, and contents that are too large for them.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use futures_util::{StreamExt as _, stream};
 
 use crate::cluster::Cluster;
 use crate::deadline::Deadline;
 use crate::error::StoreError;
 use crate::names;
+use crate::objects::PARALLEL;
 use crate::protocol::WriteId;
-use crate::registers::{self, Registers, Version};
+use crate::registers::{self, Stamped, Version};
 
-/// The time between two looks at a store, which has no notifications.
-const POLL_INTERVAL: Duration = Duration::from_millis(700);
+/// The maximum size of a content, in bytes.
+const MAX_CONTENT: usize = 64 << 20;
 
 /// A collection of small records with conditional writes. A record has at most 512 KiB.
 #[derive(Debug, Clone)]
 pub struct Records {
     cluster: Cluster,
-    folder: String,
+    collection: String,
 }
 
 /// The version of a record: the write that made it.
@@ -42,11 +41,21 @@ impl Eq for RecordVersion {}
 /// A record that was read.
 #[derive(Debug, Clone)]
 pub struct Record {
-    /// The content.
+    /// The content; empty while the record is being removed.
     pub value: Bytes,
     /// The version, for [`Records::put`].
     pub version: RecordVersion,
 }
+
+impl From<Stamped> for Record {
+    fn from(found: Stamped) -> Self {
+        Self { value: found.value, version: RecordVersion { write: found.write, version: found.version } }
+    }
+}
+
+/// The records of a collection as they were read last, so that those that have not changed are not read again.
+#[derive(Debug, Default)]
+pub struct RecordCache(BTreeMap<String, (String, Record)>);
 
 impl Cluster {
     /// Returns a collection of records, such as `runs`.
@@ -55,14 +64,14 @@ impl Cluster {
     /// When the name is not a name.
     pub fn records(&self, collection: &str) -> Result<Records, StoreError> {
         names::check(collection)?;
-        Ok(Records { cluster: self.clone(), folder: format!("records/{collection}/") })
+        Ok(Records { cluster: self.clone(), collection: collection.to_owned() })
     }
 }
 
 impl Records {
     fn name(&self, name: &str) -> Result<String, StoreError> {
         names::check(name)?;
-        Ok(format!("{}{name}", self.folder))
+        Ok(names::record(&self.collection, name))
     }
 
     /// Reads a record.
@@ -71,10 +80,7 @@ impl Records {
     /// When the coordinator does not answer, or the record is damaged.
     pub async fn get(&self, name: &str) -> Result<Option<Record>, StoreError> {
         let found = self.cluster.registers.read(&self.name(name)?, Deadline::new()).await?;
-        Ok(found.map(|found| Record {
-            value: found.value,
-            version: RecordVersion { write: found.write, version: found.version },
-        }))
+        Ok(found.map(Record::from))
     }
 
     /// Writes a record, if it has this version still, or does not exist for `None`. Returns the new version, and `None`
@@ -107,83 +113,112 @@ impl Records {
         self.cluster.registers.delete(&self.name(name)?).await
     }
 
+    /// Deletes a record if it has this version still. Returns whether it has.
+    ///
+    /// Stores have no conditional deletion: the record is replaced by an empty one first, which is deleted then. No
+    /// other writer may replace an empty record.
+    ///
+    /// # Errors
+    /// When the coordinator does not answer. The record may be empty then.
+    pub async fn remove(&self, name: &str, version: &RecordVersion) -> Result<bool, StoreError> {
+        if self.put(name, Some(version), b"").await?.is_none() {
+            return Ok(false);
+        }
+        self.delete(name).await?;
+        Ok(true)
+    }
+
     /// Lists the names of the records in a folder, or of all for the empty text, in order.
     ///
     /// # Errors
     /// When the coordinator does not answer.
     pub async fn list(&self, folder: &str) -> Result<Vec<String>, StoreError> {
-        let entries = self.cluster.registers.list(&self.folder(folder)?).await?;
-        let name = |entry: registers::Entry| entry.name.strip_prefix(&self.folder).map(str::to_owned);
+        let all = names::records(&self.collection);
+        let folder = if folder.is_empty() { all.clone() } else { format!("{}/", self.name(folder)?) };
+        let entries = self.cluster.registers.list(&folder).await?;
+        let name = |entry: registers::Entry| entry.name.strip_prefix(&all).map(str::to_owned);
         let mut names: Vec<String> = entries.into_iter().filter_map(name).collect();
         names.sort_unstable();
         Ok(names)
     }
 
-    fn folder(&self, folder: &str) -> Result<String, StoreError> {
-        if folder.is_empty() {
-            return Ok(self.folder.clone());
-        }
-        Ok(format!("{}/", self.name(folder)?))
-    }
-
-    /// Watches the records of a folder, or all for the empty text.
-    ///
-    /// etcd reports changes by itself. A store is listed every 0.7 s, so watch only while there is something to wait
-    /// for: a run that waits and is awake here.
+    /// Reads all records, and returns them in the order of their names. The store needs one request for 1,000 records,
+    /// and one more for each that has changed since the last call with this cache. etcd lists records with their
+    /// content.
     ///
     /// # Errors
-    /// When the name of the folder is not a name.
-    pub fn watch(&self, folder: &str) -> Result<Watch, StoreError> {
-        let folder = self.folder(folder)?;
-        let (sender, changes) = watch::channel(0);
-        let registers = self.cluster.registers.clone();
-        let task = tokio::spawn(async move {
-            match registers {
-                Registers::Etcd(etcd) => etcd.watch(&folder, sender).await,
-                registers @ Registers::Bucket(_) => poll(&registers, &folder, &sender).await,
-            }
-        });
-        Ok(Watch { changes, task })
-    }
-}
-
-/// A watch of records. Dropping it ends the watch.
-#[derive(Debug)]
-pub struct Watch {
-    changes: watch::Receiver<u64>,
-    task: JoinHandle<()>,
-}
-
-impl Watch {
-    /// Waits until a record has been written or deleted since the last call, or may have been. Returns false if the
-    /// watch has ended, with the runtime.
-    pub async fn changed(&mut self) -> bool {
-        self.changes.changed().await.is_ok()
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-async fn poll(registers: &Registers, folder: &str, changes: &watch::Sender<u64>) {
-    let mut last: Option<BTreeMap<String, String>> = None;
-    loop {
-        match registers.list(folder).await {
-            Ok(entries) => {
-                let found = Some(entries.into_iter().map(|entry| (entry.name, entry.tag)).collect());
-                if found != last {
-                    last = found;
-                    changes.send_modify(|count| *count += 1);
+    /// When the coordinator does not answer. Damaged records are left out, with a warning.
+    pub async fn read_all(&self, cache: &mut RecordCache) -> Result<Vec<(String, Record)>, StoreError> {
+        let folder = names::records(&self.collection);
+        let entries = self.cluster.registers.list(&folder).await?;
+        let (mut known, mut changed) = (BTreeMap::new(), Vec::new());
+        for entry in entries {
+            let Some(name) = entry.name.strip_prefix(&folder).map(str::to_owned) else { continue };
+            match (cache.0.remove(&name), entry.stamped) {
+                (Some((tag, record)), _) if !tag.is_empty() && tag == entry.tag => {
+                    known.insert(name, (tag, record));
                 }
+                (_, Some(found)) => {
+                    known.insert(name, (entry.tag, found.into()));
+                }
+                (_, None) => changed.push((name, entry.name, entry.tag)),
             }
-            Err(error) => tracing::debug!(%error, "failed to look for changes"),
         }
-        tokio::select! {
-            () = tokio::time::sleep(POLL_INTERVAL) => {}
-            () = changes.closed() => return,
+        let reads = changed.into_iter().map(|(name, path, tag)| async move {
+            (name, tag, self.cluster.registers.read(&path, Deadline::new()).await)
+        });
+        let read: Vec<_> = stream::iter(reads).buffer_unordered(PARALLEL).collect().await;
+        for (name, tag, found) in read {
+            match found {
+                Ok(Some(found)) => {
+                    known.insert(name, (tag, found.into()));
+                }
+                // Deleted since the listing.
+                Ok(None) => {}
+                Err(error @ StoreError::Damaged { .. }) => tracing::warn!(%error, "a record is left out of a list"),
+                Err(error) => return Err(error),
+            }
         }
+        cache.0 = known;
+        Ok(cache.0.iter().map(|(name, (_, record))| (name.clone(), record.clone())).collect())
+    }
+
+    /// Stores a content that is too large for the record `name`. Returns the name of the content, which the record is
+    /// to have, and which is not used again.
+    ///
+    /// # Errors
+    /// When the store does not answer, or the content is too large.
+    pub async fn put_content(&self, name: &str, bytes: Bytes) -> Result<String, StoreError> {
+        names::check(name)?;
+        if bytes.len() > MAX_CONTENT {
+            return Err(StoreError::TooLarge { what: "a content", size: bytes.len(), limit: MAX_CONTENT });
+        }
+        let content = format!("{name}/{}", names::new_write()?);
+        let deadline = Deadline::for_size(bytes.len());
+        self.cluster.objects.put(&names::content(&self.collection, &content), bytes, deadline).await?;
+        Ok(content)
+    }
+
+    /// Reads a content of about this size, in bytes. Returns `None` if it does not exist.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn content(&self, content: &str, size: usize) -> Result<Option<Bytes>, StoreError> {
+        names::check(content)?;
+        let (name, size) = (names::content(&self.collection, content), size.min(MAX_CONTENT));
+        let found = self.cluster.objects.get(&name, size, Deadline::for_size(size)).await?;
+        Ok(found.map(|(bytes, _)| bytes))
+    }
+
+    /// Deletes the contents of the record `name`.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn delete_contents(&self, name: &str) -> Result<(), StoreError> {
+        names::check(name)?;
+        let objects = &self.cluster.objects;
+        let listed = objects.list(&names::content(&self.collection, &format!("{name}/"))).await?;
+        let names: Vec<String> = listed.into_iter().map(|listed| listed.name).collect();
+        if names.is_empty() { Ok(()) } else { objects.delete_all(names).await }
     }
 }

@@ -1,8 +1,10 @@
 //! Sessions: creation, activation, deletion and listing.
 
+use std::collections::BTreeMap;
+use std::pin::pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use futures_util::{StreamExt as _, stream};
+use futures_util::{Stream, StreamExt as _, stream};
 
 use crate::cluster::Cluster;
 use crate::content::{Content, Facts};
@@ -222,32 +224,73 @@ impl Sessions {
     /// # Errors
     /// When the coordinator does not answer. Damaged records are left out, with a warning.
     pub async fn list(&self) -> Result<Vec<Header>, StoreError> {
-        self.list_unused_for(Duration::ZERO).await
+        let mut cache = HeaderCache::default();
+        self.list_unused_for(Duration::ZERO, &mut cache).await?;
+        Ok(cache.0.into_values().filter_map(|(_, header)| header).collect())
     }
 
-    /// Lists the sessions whose records were not written for a time, by the clock of the store. The store needs one
-    /// request for 1,000 sessions, and one more for each session that it returns. etcd lists records with their
-    /// content: from there all sessions are returned.
+    /// Has `cache` have the sessions whose records were not written for a time, by the clock of the store. The store
+    /// needs one request for 1,000 sessions, and one more for each session whose record has changed since the cache was
+    /// used last. etcd lists records with their content, and does not know their times: from there all sessions are
+    /// returned.
     ///
     /// # Errors
     /// When the coordinator does not answer. Damaged records are left out, with a warning.
-    pub async fn list_unused_for(&self, time: Duration) -> Result<Vec<Header>, StoreError> {
+    pub async fn list_unused_for(&self, time: Duration, cache: &mut HeaderCache) -> Result<(), StoreError> {
         let now = SystemTime::now();
-        let mut headers = Vec::new();
         let is_old = |entry: &Entry| match entry.modified {
             Some(modified) => time.is_zero() || modified.checked_add(time).is_some_and(|end| end <= now),
             None => true,
         };
-        let found = self.cluster.session_records().await?.into_iter().filter(is_old).collect();
-        for (key, held) in self.cluster.read_sessions(found).await? {
-            match held {
-                Ok(held) => headers.extend(Header::new(key, held)),
-                Err(error) => tracing::warn!(%error, "a session is left out of a list"),
+        let (mut known, mut changed) = (BTreeMap::new(), Vec::new());
+        for entry in self.cluster.session_records().await?.into_iter().filter(is_old) {
+            let Some(key) = key_of(&entry) else { continue };
+            match cache.0.remove(&key) {
+                Some((tag, header)) if !tag.is_empty() && tag == entry.tag => {
+                    known.insert(key, (tag, header));
+                }
+                _ => changed.push(entry),
             }
         }
-        headers.sort_by_key(|header| header.key);
-        Ok(headers)
+        let mut read = pin!(self.cluster.read_sessions(changed));
+        while let Some(found) = read.next().await {
+            let ReadSession { key, tag, held } = found?;
+            let header = match held {
+                Ok(held) => Header::new(key, held),
+                Err(error) => {
+                    tracing::warn!(%error, "a session is left out of a list");
+                    None
+                }
+            };
+            known.insert(key, (tag, header));
+        }
+        cache.0 = known;
+        Ok(())
     }
+}
+
+/// The headers of sessions as they were read last, so that those whose records have not changed are not read again.
+#[derive(Debug, Default)]
+pub struct HeaderCache(BTreeMap<SessionKey, (String, Option<Header>)>);
+
+impl HeaderCache {
+    /// Returns the headers of the last list, ordered by the keys of their sessions.
+    pub fn headers(&self) -> impl Iterator<Item = &Header> {
+        self.0.values().filter_map(|(_, header)| header.as_ref())
+    }
+}
+
+/// The record of a session, as it was read after a listing.
+pub(crate) struct ReadSession {
+    pub(crate) key: SessionKey,
+    /// The tag of the entry in the listing.
+    pub(crate) tag: String,
+    pub(crate) held: Result<Versioned, StoreError>,
+}
+
+/// Returns the session of an entry in a listing.
+fn key_of(entry: &Entry) -> Option<SessionKey> {
+    SessionKey::parse(entry.name.strip_prefix(names::SESSIONS)?)
 }
 
 impl Cluster {
@@ -255,26 +298,25 @@ impl Cluster {
         self.registers.list(names::SESSIONS).await
     }
 
-    /// Reads the records of sessions. Those that were deleted since the listing are left out.
-    pub(crate) async fn read_sessions(
-        &self,
-        entries: Vec<Entry>,
-    ) -> Result<Vec<(SessionKey, Result<Versioned, StoreError>)>, StoreError> {
-        let reads = entries.into_iter().filter_map(|entry| {
-            let key = SessionKey::parse(entry.name.strip_prefix(names::SESSIONS)?)?;
+    /// Reads the records of sessions, in no particular order. Those that were deleted since the listing are left out.
+    pub(crate) fn read_sessions(&self, entries: Vec<Entry>) -> impl Stream<Item = Result<ReadSession, StoreError>> {
+        let reads = entries.into_iter().filter_map(move |entry| {
+            let key = key_of(&entry)?;
             Some(async move {
                 let found = match entry.stamped {
                     Some(stamped) => Some(stamped),
                     None => match self.registers.read(&entry.name, Deadline::new()).await {
-                        Err(error @ StoreError::Damaged { .. }) => return Ok(Some((key, Err(error)))),
+                        Err(error @ StoreError::Damaged { .. }) => {
+                            return Ok(Some(ReadSession { key, tag: entry.tag, held: Err(error) }));
+                        }
                         found => found?,
                     },
                 };
-                Ok(found.map(|found| (key, driver::decode(&entry.name, found))))
+                let read = |stamped| ReadSession { key, tag: entry.tag, held: driver::decode(&entry.name, stamped) };
+                Ok::<_, StoreError>(found.map(read))
             })
         });
-        let found: Vec<Result<_, StoreError>> = stream::iter(reads).buffer_unordered(PARALLEL).collect().await;
-        found.into_iter().filter_map(Result::transpose).collect()
+        stream::iter(reads).buffer_unordered(PARALLEL).filter_map(|found| std::future::ready(found.transpose()))
     }
 }
 

@@ -1,5 +1,6 @@
 //! The options of replicas: servers that share sessions through a store.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,7 +51,7 @@ pub(crate) struct ClusterArguments {
     /// When a cell is answered: once the store has the session's state, once this machine has it, or at once.
     #[arg(long, value_enum, default_value_t, requires = "store", hide_short_help = true)]
     durability: DurabilityArgument,
-    /// Address at which other servers reach this one [default: that on which it listens].
+    /// Address at which other servers reach this one [default: that on which it listens]. Required with --host 0.0.0.0.
     #[arg(
         long,
         value_name = "URL",
@@ -73,8 +74,19 @@ enum DurabilityArgument {
     Store,
     /// When this machine has the state, which the store gets right after.
     Disk,
-    /// Before anything is written: the store gets the state when the session sleeps or moves.
+    /// When it has ended: the store gets the state when the session sleeps or moves, or when its cell waits.
     Memory,
+}
+
+/// The times after which the store deletes something.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SessionTimes {
+    /// The time without use after which a session ends.
+    pub(crate) session_timeout: Duration,
+    /// The time for which the result of a run stays.
+    pub(crate) run_ttl: Duration,
+    /// The time for which a cell may wait.
+    pub(crate) max_wait: Duration,
 }
 
 impl ClusterArguments {
@@ -88,6 +100,19 @@ impl ClusterArguments {
         self.is_given().then_some(self.drain)
     }
 
+    /// Checks that other servers can reach this one, which listens on `address`.
+    ///
+    /// # Errors
+    /// When that is every address of the machine, and the options name none.
+    pub(crate) fn check_address(&self, address: IpAddr) -> Result<(), CommandError> {
+        if !self.is_given() || self.advertise.is_some() || !address.to_canonical().is_unspecified() {
+            return Ok(());
+        }
+        let error =
+            CommandError::new(format!("--advertise is missing: other servers cannot reach this one at {address}"));
+        Err(error.with_hint("add --advertise http://HOST:PORT, with a name or an address of this machine"))
+    }
+
     /// Joins the cluster, if the options name a store. `address` is that on which the server listens; without one,
     /// other servers cannot reach it.
     ///
@@ -96,7 +121,7 @@ impl ClusterArguments {
     pub(crate) fn join(
         &self,
         address: Option<&str>,
-        session_timeout: Duration,
+        times: SessionTimes,
     ) -> Result<Option<Arc<Cluster>>, CommandError> {
         let Some(store) = &self.shared.store else { return Ok(None) };
         let address = self.advertise.as_deref().or(address).unwrap_or(UNREACHABLE).trim_end_matches('/').to_owned();
@@ -105,11 +130,13 @@ impl ClusterArguments {
             DurabilityArgument::Disk => Durability::Disk,
             DurabilityArgument::Memory => Durability::Memory,
         };
-        join(ClusterOptions { address, durability, ..settings(store, &self.shared.cluster, session_timeout) }).map(Some)
+        let SessionTimes { session_timeout, run_ttl, max_wait } = times;
+        let settings = settings(store, &self.shared.cluster, session_timeout);
+        join(ClusterOptions { address, durability, run_ttl, max_wait, ..settings }).map(Some)
     }
 }
 
-/// Returns the settings of a process that others cannot reach.
+/// Returns the settings of a process that others cannot reach, and that has no runs.
 pub(crate) fn settings(store: &StoreUrl, coordinator: &ClusterUrl, session_timeout: Duration) -> ClusterOptions {
     ClusterOptions {
         store: store.clone(),
@@ -118,6 +145,8 @@ pub(crate) fn settings(store: &StoreUrl, coordinator: &ClusterUrl, session_timeo
         address: UNREACHABLE.to_owned(),
         durability: Durability::default(),
         session_timeout,
+        run_ttl: Duration::ZERO,
+        max_wait: Duration::ZERO,
     }
 }
 

@@ -10,7 +10,7 @@ use belljar_monty::DumpKey;
 use belljar_sessions::{AnswerOptions, Cluster, SessionFolders, SessionOptions as SessionsConfig, Store};
 use clap::{Args, ValueEnum};
 
-use crate::cluster_options::ClusterArguments;
+use crate::cluster_options::{ClusterArguments, SessionTimes};
 use crate::command_error::CommandError;
 use crate::mount::existing_directory;
 use crate::shutdown::BackendTracker;
@@ -117,9 +117,15 @@ impl SessionOptions {
         Ok(Some(store))
     }
 
-    /// Joins the cluster that the options describe.
-    pub(crate) fn join_cluster(&self, address: Option<&str>) -> Result<Option<Arc<Cluster>>, CommandError> {
-        self.cluster.join(address, self.session_timeout)
+    /// Joins the cluster that the options describe. `max_wait` is the limit of waiting if the user has set one.
+    pub(crate) fn join_cluster(
+        &self,
+        address: Option<&str>,
+        max_wait: Option<Duration>,
+    ) -> Result<Option<Arc<Cluster>>, CommandError> {
+        let Self { session_timeout, run_ttl, .. } = *self;
+        let times = SessionTimes { session_timeout, run_ttl, max_wait: max_wait.unwrap_or(run_ttl) };
+        self.cluster.join(address, times)
     }
 
     /// Returns the key of the placeholders of secrets, if sessions outlive the server.

@@ -57,6 +57,15 @@ pub(crate) struct SessionPlace {
     cluster: Option<Arc<Cluster>>,
 }
 
+impl Drop for SessionPlace {
+    fn drop(&mut self) {
+        // Otherwise the record of this process stays in the store until it is collected.
+        if let Some(cluster) = &self.cluster {
+            cluster.end();
+        }
+    }
+}
+
 impl SessionPlace {
     /// Returns the name for messages.
     pub(crate) fn name(&self) -> &str {

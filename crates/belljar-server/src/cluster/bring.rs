@@ -62,31 +62,30 @@ impl Bringer {
     /// # Errors
     /// With the reason, if the session stays in another replica, or the store cannot be used.
     pub(crate) async fn bring(&self, named: Named) -> Result<(), String> {
-        let session = match named {
-            Named::Session(session) => session,
-            Named::Run(run) => match self.sessions.session_of_run(&run).await {
-                Ok(Some(session)) => session,
-                Ok(None) => return Ok(()),
-                Err(error) => return Err(error.to_string()),
-            },
-        };
         let deadline = Instant::now() + MAX_WAIT;
         loop {
+            let session = match &named {
+                Named::Session(session) => session.clone(),
+                // It may end while this waits: its result is here then.
+                Named::Run(run) => match self.sessions.session_of_run(run).await {
+                    Ok(Some(session)) => session,
+                    Ok(None) => return Ok(()),
+                    Err(error) => return Err(error.to_string()),
+                },
+            };
             let node = match self.sessions.locate(&session).await {
                 Ok(Place::Here | Place::Nowhere) => return Ok(()),
                 Ok(Place::Elsewhere(node)) => node,
                 Err(error) => return Err(error.to_string()),
             };
-            // Without an answer, it comes here once the lease of that replica has run out.
-            if let Err(error) = self.passer.take_over(&node, &session).await {
-                tracing::debug!(%error, "another replica does not give a session up");
-            } else {
-                continue;
-            }
             if Instant::now() >= deadline {
                 return Err(format!("the session is active in another server ({}); try again later", node.address));
             }
-            tokio::time::sleep(RETRY_INTERVAL).await;
+            // Without an answer, it comes here once the lease of that replica has run out.
+            if let Err(error) = self.passer.take_over(&node, &session).await {
+                tracing::debug!(%error, "another replica does not give a session up");
+                tokio::time::sleep(RETRY_INTERVAL).await;
+            }
         }
     }
 }

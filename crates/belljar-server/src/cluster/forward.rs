@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use belljar_sessions::{Place, SessionId, Sessions};
 use tokio::time::Instant;
 
+use super::bring::Named;
 use super::pass::{PassError, Passer};
 use super::signature::PassedOn;
 use crate::arrival::SessionTurn;
@@ -39,18 +40,12 @@ pub(crate) struct Forwarder {
 
 /// Has a request handled by the replica that has its kernel session. A session that no replica has becomes active here.
 pub(crate) async fn forward(State(forwarder): State<Forwarder>, request: Request, next: Next) -> Response {
-    let session = match (request.extensions().get::<UsedSession>(), request.extensions().get::<UsedRun>()) {
-        (Some(UsedSession(session)), _) => Some(session.clone()),
-        (None, Some(UsedRun(run))) => {
-            let run = run.clone();
-            match forwarder.sessions.session_of_run(&run).await {
-                Ok(session) => session,
-                Err(error) => return unavailable(&error.to_string()),
-            }
-        }
+    let used = match (request.extensions().get::<UsedSession>(), request.extensions().get::<UsedRun>()) {
+        (Some(UsedSession(session)), _) => Some(Named::Session(session.clone())),
+        (None, Some(UsedRun(run))) => Some(Named::Run(run.clone())),
         (None, None) => None,
     };
-    let Some(session) = session else { return next.run(request).await };
+    let Some(used) = used else { return next.run(request).await };
     let was_passed_on = request.extensions().get::<PassedOn>().is_some();
     // The streams of an MCP session are here, so that the kernel session has to come here, too.
     let takes_over =
@@ -59,6 +54,15 @@ pub(crate) async fn forward(State(forwarder): State<Forwarder>, request: Request
     let (mut parts, body) = request.into_parts();
     let Ok(body) = to_bytes(body, usize::MAX).await else { return StatusCode::BAD_REQUEST.into_response() };
     loop {
+        let session = match &used {
+            Named::Session(session) => session.clone(),
+            // It may end while this waits: its result is here then.
+            Named::Run(run) => match forwarder.sessions.session_of_run(run).await {
+                Ok(Some(session)) => session,
+                Ok(None) => return next.run(Request::from_parts(parts, body.into())).await,
+                Err(error) => return unavailable(&error.to_string()),
+            },
+        };
         let node = match forwarder.sessions.locate(&session).await {
             // The handler reports a session that does not exist.
             Ok(Place::Here | Place::Nowhere) => return next.run(Request::from_parts(parts, body.into())).await,
@@ -68,6 +72,9 @@ pub(crate) async fn forward(State(forwarder): State<Forwarder>, request: Request
             Ok(Place::Elsewhere(node)) => node,
             Err(error) => return unavailable(&error.to_string()),
         };
+        if Instant::now() >= deadline {
+            return unavailable("it is active in another server, which does not give it up");
+        }
         let passed = if takes_over {
             forwarder.passer.take_over(&node, &session).await.map(|()| None)
         } else {
@@ -90,9 +97,6 @@ pub(crate) async fn forward(State(forwarder): State<Forwarder>, request: Request
             }
             Err(error @ PassError::NotSent(_)) => return unavailable(&error.to_string()),
             Err(error) => return error.into_response(),
-        }
-        if Instant::now() >= deadline {
-            return unavailable("it is active in another server, which does not give it up");
         }
     }
 }

@@ -34,8 +34,8 @@ impl SessionTools {
             None => self.may_list(&run.session, &run.info, run.owner.is_some()),
         });
         runs.extend(elsewhere.map(|run| {
-            let mut fields = fields(&run.info, &run.session, "waiting", &run.questions);
-            fields["outcome"] = RunOutcome::Paused.name().into();
+            let mut fields = fields(&run.info, &run.session, run.state, &run.questions);
+            add_progress(&mut fields, run.outcome, run.call_count);
             fields
         }));
         ToolAnswer::success(object(json!({ "runs": runs }), Vec::new()))
@@ -69,20 +69,9 @@ impl SessionTools {
 
     /// Returns the entry of a run in the list.
     fn described(&self, run: &Run) -> Value {
-        let status = match run.state() {
-            RunState::Pending => "pending",
-            RunState::Running => "running",
-            RunState::Waiting | RunState::Asleep => "waiting",
-            RunState::Completed => "completed",
-        };
-        let mut fields = fields(&run.info, &run.session, status, &run.questions());
-        if let Some(outcome) = run.outcome() {
-            fields["outcome"] = outcome.name().into();
-        }
+        let mut fields = fields(&run.info, &run.session, run.state(), &run.questions());
         let calls = self.live.get(run).and_then(|live| live.calls.count()).or_else(|| run.call_count());
-        if let Some(calls) = calls {
-            fields["call_count"] = calls.into();
-        }
+        add_progress(&mut fields, run.outcome(), calls);
         if let Some(reason) = run.not_durable() {
             let note = format!("the run does not survive the end of the server while it holds its thread: {reason}");
             fields["note"] = note.into();
@@ -98,7 +87,13 @@ impl SessionTools {
 }
 
 /// Returns the fields that the entry of each run in the list has.
-fn fields(run: &RunInfo, session: &SessionId, status: &str, questions: &[Question]) -> Value {
+fn fields(run: &RunInfo, session: &SessionId, state: RunState, questions: &[Question]) -> Value {
+    let status = match state {
+        RunState::Pending => "pending",
+        RunState::Running => "running",
+        RunState::Waiting | RunState::Asleep => "waiting",
+        RunState::Completed => "completed",
+    };
     let code: String = run.code.chars().take(MAX_LISTED_CODE).collect();
     let question = |question: &Question| json!({ "question": question.call, "message": question.message });
     let pending: Vec<Value> = questions.iter().map(question).collect();
@@ -117,4 +112,14 @@ fn fields(run: &RunInfo, session: &SessionId, status: &str, questions: &[Questio
         fields.remove("session_id");
     }
     fields
+}
+
+/// Adds what a run has come to, as far as it is known, to its entry in the list.
+fn add_progress(fields: &mut Value, outcome: Option<RunOutcome>, calls: Option<u64>) {
+    if let Some(outcome) = outcome {
+        fields["outcome"] = outcome.name().into();
+    }
+    if let Some(calls) = calls {
+        fields["call_count"] = calls.into();
+    }
 }

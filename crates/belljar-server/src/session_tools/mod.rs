@@ -205,6 +205,11 @@ impl SessionTools {
         let belljar_sessions::SessionOptions { timeout, sleep_after, .. } = *sessions.options();
         let max_interval = sessions.cluster().map_or(MAX_SWEEP_INTERVAL, |_| Cluster::ADOPTION_INTERVAL);
         let interval = max_interval.min(timeout / 2).min(sleep_after).max(Duration::from_millis(100));
+        if sessions.cluster().is_some() {
+            // Apart from the rest: it may take minutes.
+            let sessions = sessions.clone();
+            tokio::spawn(async move { sessions.clean_up_store().await });
+        }
         tokio::spawn(async move {
             loop {
                 tokio::select! {

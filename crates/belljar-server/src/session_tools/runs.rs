@@ -40,6 +40,8 @@ use crate::notifier::ClientNotifier;
 
 /// The time after which a run whose client has gone is cancelled if it does not wait.
 const SHORT_STEP: Duration = Duration::from_millis(300);
+/// The interval at which a run is looked at that has ended, until its result is stored.
+const RESULT_INTERVAL: Duration = Duration::from_millis(50);
 /// The result of a run whose process ended while its code ran.
 const LOST: &str = "the server ended while the code ran. The session continues from before it; its calls of tools may \
      have been done";
@@ -136,6 +138,7 @@ impl SessionTools {
     ) -> Result<Arc<Run>, SessionError> {
         let run = self.begin_run(cell, session, arguments, &client, caller, true).await?;
         client.detach();
+        self.sessions.publish_run(&run).await;
         Ok(run)
     }
 
@@ -292,7 +295,12 @@ impl SessionTools {
             if accepts_task && (news.is_none() || can_ask(context)) {
                 if self.leave(run) {
                     leaving.stays = true;
+                    self.sessions.publish_run(run).await;
                     return self.created_task(run, context);
+                }
+                // It has ended. In a cluster, its result may be on its way to the store.
+                if run.result().is_none() {
+                    tokio::time::sleep(RESULT_INTERVAL).await;
                 }
                 continue;
             }
@@ -301,6 +309,7 @@ impl SessionTools {
                 leaving.stays = true;
                 run.detach();
                 client.detach();
+                self.sessions.publish_run(run).await;
                 if !can_ask(context) {
                     return self.paused(run, context);
                 }
@@ -318,6 +327,7 @@ impl SessionTools {
                     leaving.stays = true;
                     run.detach();
                     client.detach();
+                    self.sessions.publish_run(run).await;
                     return self.paused(run, context);
                 }
             };

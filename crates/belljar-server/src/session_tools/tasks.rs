@@ -231,7 +231,9 @@ impl SessionTools {
             let mut request = parsed.map_err(invalid)?;
             (request.network, request.scope) = (network, scope_of(context));
             let begun = self.begin_program(request, arguments, &client, context, true).map_err(not_run)?;
-            begun.ok_or_else(cannot_be_task)?
+            let run = begun.ok_or_else(cannot_be_task)?;
+            self.sessions.publish_run(&run).await;
+            run
         };
         let mut result = CallToolResult::success(Vec::new());
         result.meta.get_or_insert_default().insert(TASK.to_owned(), self.legacy_task(&run, context));

@@ -21,7 +21,7 @@ use super::{Cluster, wait};
 
 /// The collection of the records of bases.
 const BASES: &str = "bases";
-/// The time for which an image that was found is not looked up again. A collector deletes unused ones after an hour.
+/// The time for which an image that was found is not looked up again. A collector deletes unused ones after a day.
 const TRUST: Duration = Duration::from_secs(10 * 60);
 /// The maximum number of files in an archive.
 const MAX_FILES: usize = 64;

@@ -32,7 +32,7 @@ impl Cluster {
     /// # Errors
     /// When it is not stored.
     pub fn give_back(&self, store: &Store, id: &SessionId) -> Result<(), StoreError> {
-        self.release(store, id, || false).map(drop)
+        self.release(store, id, None, || false).map(drop)
     }
 
     /// Deletes a session.

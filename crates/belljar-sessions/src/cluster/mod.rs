@@ -20,9 +20,9 @@
 //! | `ownership` | the sessions of this replica: activated, stored, given up |
 //! | `parts` | which files of a session have changed since the last commit |
 //! | `images` | the images of sessions |
-//! | `cleaning` | expired sessions and unused objects |
+//! | `cleaning` | expired sessions, old results and unused objects |
 //! | `settings` | the settings of a replica |
-//! | `runs` | the records of runs that wait |
+//! | `runs`, `run_record` | the records of runs |
 //! | `maintenance` | listing, reading and deleting sessions on the command line |
 
 mod cleaning;
@@ -30,39 +30,39 @@ mod images;
 mod maintenance;
 mod ownership;
 mod parts;
+mod run_record;
 mod runs;
 mod settings;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use belljar_store::protocol::NodeId;
-use belljar_store::{Replica, ReplicaOptions};
+use belljar_store::{RecordCache, Replica, ReplicaOptions, SessionKey};
 use hmac::{Hmac, Mac as _};
 use parking_lot::Mutex;
 use sha2::Sha256;
 use tokio::runtime::{Handle, Runtime};
+use tokio::task::JoinSet;
 
 use crate::id::SessionId;
 use crate::runs::RunId;
 pub use runs::DistantRun;
+pub(crate) use runs::FoundRun;
 pub use settings::{ClusterError, ClusterOptions, Durability};
 
 use images::KnownImages;
 use ownership::Slot;
-use runs::RunRecord;
+use runs::NotedRun;
 
 /// The collection and the name of the record of the key that the replicas share.
 const KEY_RECORD: (&str, &str) = ("keys", "signer");
 /// The length of that key, in bytes.
 const KEY_LENGTH: usize = 32;
-/// The number of replicas whose addresses are remembered.
+/// The number of replicas whose addresses are remembered, and of sessions whose runs are.
 const MAX_ADDRESSES: usize = 10_000;
-
-/// The interval between two collections of unused objects, which read all records.
-const COLLECTION_INTERVAL: Duration = Duration::from_secs(6 * 3600);
 
 /// A replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,16 +96,22 @@ pub struct Cluster {
     key: [u8; KEY_LENGTH],
     durability: Durability,
     session_timeout: Duration,
-    owned: Mutex<HashMap<SessionId, Arc<Slot>>>,
+    run_ttl: Duration,
+    max_wait: Duration,
+    owned: Mutex<HashMap<SessionKey, Arc<Slot>>>,
     /// The addresses of replicas that were found.
     addresses: Mutex<HashMap<NodeId, Arc<str>>>,
-    next_clean_up: Mutex<Instant>,
     next_adoption: Mutex<Instant>,
-    /// The runs whose records are deleted when they end here, and what this replica has written into the records.
-    noted_runs: Mutex<HashMap<RunId, Option<RunRecord>>>,
-    /// The runs of other replicas: their sessions, and the replicas that have them.
-    located_runs: Mutex<HashMap<RunId, (SessionId, String)>>,
-    next_collection: Mutex<Instant>,
+    /// The knowledge about the records of runs that are here.
+    noted_runs: Mutex<HashMap<RunId, NotedRun>>,
+    /// The runs whose records are to be deleted.
+    forgotten_runs: Mutex<HashSet<RunId>>,
+    /// The replicas that have the runs of sessions, as the records of the runs had it when they were found.
+    run_nodes: Mutex<HashMap<SessionId, String>>,
+    /// The records of all runs, as they were listed last.
+    run_cache: tokio::sync::Mutex<RecordCache>,
+    /// The runs whose results are being stored.
+    completing: Mutex<JoinSet<()>>,
     images: KnownImages,
     /// Set once the lease is given up.
     has_left: AtomicBool,
@@ -120,7 +126,8 @@ impl Cluster {
     /// # Errors
     /// When a service cannot be reached, or does not keep its promises.
     pub fn join(options: ClusterOptions) -> Result<Self, ClusterError> {
-        let ClusterOptions { store, coordinator, variables, address, durability, session_timeout } = options;
+        let ClusterOptions { durability, session_timeout, run_ttl, max_wait, .. } = options;
+        let ClusterOptions { store, coordinator, variables, address, .. } = options;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("belljar-cluster")
@@ -152,13 +159,16 @@ impl Cluster {
             key,
             durability,
             session_timeout,
+            run_ttl,
+            max_wait,
             owned: Mutex::default(),
             addresses: Mutex::default(),
-            next_clean_up: Mutex::new(Instant::now()),
             next_adoption: Mutex::new(Instant::now()),
             noted_runs: Mutex::default(),
-            located_runs: Mutex::default(),
-            next_collection: Mutex::new(Instant::now() + COLLECTION_INTERVAL),
+            forgotten_runs: Mutex::default(),
+            run_nodes: Mutex::default(),
+            run_cache: tokio::sync::Mutex::default(),
+            completing: Mutex::default(),
             images: KnownImages::default(),
             has_left: AtomicBool::new(false),
         })
@@ -240,6 +250,16 @@ impl Cluster {
         }
     }
 
+    /// Returns whether it is time to look for runs of replicas that have ended, and sets the next time.
+    pub(crate) fn is_adoption_due(&self) -> bool {
+        let (mut next, now) = (self.next_adoption.lock(), Instant::now());
+        let is_due = now >= *next;
+        if is_due {
+            *next = now + Self::ADOPTION_INTERVAL;
+        }
+        is_due
+    }
+
     /// Returns when calls are answered.
     pub(crate) fn durability(&self) -> Durability {
         self.durability
@@ -248,6 +268,16 @@ impl Cluster {
     /// Runs a future on the cluster's runtime. Returns `None` if the runtime ends.
     async fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Option<T> {
         self.handle.spawn(work).await.ok()
+    }
+
+    /// Does something on a thread that may block.
+    pub(crate) fn run_blocking(&self, work: impl FnOnce() + Send + 'static) {
+        self.handle.spawn_blocking(work);
+    }
+
+    /// Leaves the cluster as [`Cluster::leave`] does. Blocks.
+    pub fn end(&self) {
+        wait(&self.handle, self.leave());
     }
 
     /// Leaves the cluster: gives up the lease, so that others need not wait until it has run out.
@@ -279,16 +309,6 @@ fn wait<T: Send>(handle: &Handle, work: impl Future<Output = T> + Send) -> T {
     })
 }
 
-/// Returns whether it is time for something, and sets the next time.
-fn is_due(next: &Mutex<Instant>, interval: Duration) -> bool {
-    let (mut next, now) = (next.lock(), Instant::now());
-    let is_due = now >= *next;
-    if is_due {
-        *next = now + interval;
-    }
-    is_due
-}
-
 /// Returns the key in the store. The first replica creates it.
 async fn shared_key(services: &belljar_store::Cluster) -> Result<[u8; KEY_LENGTH], ClusterError> {
     let mut key = [0; KEY_LENGTH];
@@ -301,3 +321,6 @@ async fn shared_key(services: &belljar_store::Cluster) -> Result<[u8; KEY_LENGTH
     let found = records.get(name).await?.ok_or(ClusterError::Key)?;
     <[u8; KEY_LENGTH]>::try_from(&*found.value).map_err(|_| ClusterError::Key)
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 use crate::id::SessionId;
 use crate::session::milliseconds;
 use crate::store::private_directory::DirectoryError;
-use crate::store::{CELLS, RESUMED, SENT, START, STATE, SnapshotHeader, Store, StoreError, WAITING};
+use crate::store::{CELLS, RESUMED, SENT, START, STATE, Store, StoreError, WAITING};
 
 /// A file of a session, and whether it only grows.
 const PARTS: [(&str, bool); 6] =
@@ -75,11 +75,11 @@ pub(super) fn changes_of(
     Ok(Some((changes, now)))
 }
 
-/// Returns what the store lists of a session, which expires after `timeout` without use.
-pub(super) fn facts(header: &SnapshotHeader, timeout: Duration) -> Facts {
-    let owner = header.owner().map(|owner| hex(&Sha256::digest(owner.as_bytes())));
-    let expires = Some(milliseconds(header.last_used().saturating_add(timeout)));
-    Facts { owner, last_used: milliseconds(header.last_used()), expires, ..Facts::default() }
+/// Returns what the store lists of a session that was last used at a time, since 1970, and expires `lifetime` later.
+pub(super) fn facts(owner: Option<&str>, last_used: Duration, lifetime: Duration) -> Facts {
+    let owner = owner.map(|owner| hex(&Sha256::digest(owner.as_bytes())));
+    let expires = Some(milliseconds(last_used.saturating_add(lifetime)));
+    Facts { owner, last_used: milliseconds(last_used), expires, ..Facts::default() }
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -1,66 +1,54 @@
-//! The records of runs that wait: any replica finds the session of a run, and lists the runs of all.
+//! The records of runs: any replica finds the replica of a run, lists the runs of all, and has the results of those
+//! that have ended.
 //!
 //! ```text
-//! records/runs/RUN   the session, the owner, the code and the open questions, as JSON
+//! records/runs/RUN          the session, the replica, the owner, the code, and the open questions or the result
+//! contents/runs/RUN/WRITE   a result that is too large for the record
+//!
+//!  (none) ── saved, or its ID is given out ──▶ active ── ends, its client has left ──▶ ended ── --run-ttl ──▶ (none)
+//!                                                └────── ends, its client has the result ──────────────────▶ (none)
 //! ```
 //!
-//! The state of a run is in its session. A record is written before a question is put, and deleted when the run ends.
+//! The state of a run is in its session, and the owner of the session writes the record. An end is written over the
+//! record that the same replica has written last: a replica that has lost the run changes nothing.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::sync::Arc;
 
-use belljar_store::RecordVersion;
-use serde::{Deserialize, Serialize};
+use belljar_store::{Record, RecordVersion};
 use serde_json::Value;
 
-use super::{Cluster, is_due, wait};
+use super::cleaning::{encode, has_passed};
+use super::run_record::{RecordedEnd, RecordedResult, RunRecord};
+use super::{Cluster, MAX_ADDRESSES, Node, wait};
 use crate::id::SessionId;
-use crate::runs::{Question, RunId, RunInfo};
-use crate::sessions::Owner;
+use crate::runs::{Question, Run, RunId, RunInfo, RunOutcome, RunState};
+use crate::sessions::{Owner, milliseconds_now};
 use crate::store::{Store, StoreError, StoredRun};
 
 /// The collection of the records.
 const RUNS: &str = "runs";
-/// The maximum number of characters of code in a record.
-const MAX_CODE: usize = 4_000;
-/// The maximum number of questions in a record.
-const MAX_QUESTIONS: usize = 32;
-/// The maximum number of characters of a question in a record.
-const MAX_QUESTION: usize = 2_000;
 /// The maximum number of runs of other replicas that are listed.
 const MAX_LISTED: usize = 200;
+/// The maximum size of a result in a record, in bytes.
+const MAX_RESULT_HERE: usize = 16 << 10;
 
-/// The record of a run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct RunRecord {
-    session: String,
-    owner: Option<String>,
-    code: String,
-    began: u64,
-    is_new_session: bool,
-    is_program: bool,
-    questions: Vec<Question>,
+/// The knowledge about the record of a run.
+#[derive(Default)]
+pub(super) enum Noted {
+    /// This replica has neither written nor read it.
+    #[default]
+    Nothing,
+    /// It was written by this replica, or is that of a run that has ended.
+    Written(Box<RunRecord>, RecordVersion),
+    /// It was deleted, or another replica has the run.
+    Over,
 }
 
-impl RunRecord {
-    fn of(session: &SessionId, owner: Option<&str>, stored: &StoredRun) -> Self {
-        let RunInfo { code, began, is_new_session, is_program, .. } = &stored.info;
-        let question = |question: &Question| {
-            let message = question.message.chars().take(MAX_QUESTION).collect();
-            Question { call: question.call, message }
-        };
-        Self {
-            session: session.as_str().to_owned(),
-            owner: owner.map(str::to_owned),
-            code: code.chars().take(MAX_CODE).collect(),
-            began: *began,
-            is_new_session: *is_new_session,
-            is_program: *is_program,
-            questions: stored.questions.iter().take(MAX_QUESTIONS).map(question).collect(),
-        }
-    }
-}
+/// The knowledge about a record, which is locked while the record is written.
+pub(super) type NotedRun = Arc<tokio::sync::Mutex<Noted>>;
 
-/// A run that waits in another replica, or that no replica has.
+/// A run of another replica, or one that no replica has.
 #[derive(Debug, Clone)]
 pub struct DistantRun {
     /// The facts that do not change. The code may be its beginning only, and the arguments are missing.
@@ -69,8 +57,22 @@ pub struct DistantRun {
     pub session: SessionId,
     /// The client, with authentication.
     pub owner: Option<Owner>,
+    /// The state: [`RunState::Running`], [`RunState::Waiting`] or [`RunState::Completed`].
+    pub state: RunState,
+    /// The outcome, if the run waits or has ended, unless an earlier build has stored the end.
+    pub outcome: Option<RunOutcome>,
+    /// The number of calls, if the run has ended and its code could make any.
+    pub call_count: Option<u64>,
     /// The questions that the run waits for.
     pub questions: Vec<Question>,
+}
+
+/// A run that was found by its record.
+pub(crate) enum FoundRun {
+    /// The session of a run that has not ended.
+    Active(SessionId),
+    /// A run that has ended, with its result.
+    Completed(Arc<Run>),
 }
 
 impl Cluster {
@@ -86,123 +88,357 @@ impl Cluster {
         run: &StoredRun,
     ) -> Result<(), StoreError> {
         self.commit(store, session)?;
-        let record = RunRecord::of(session, owner, run);
+        let record = RunRecord::of_saved(&self.node, session, owner, run);
+        let noted = self.noted_run(&run.info.id);
+        wait(&self.handle, async {
+            let mut noted = noted.lock().await;
+            self.write_run(&run.info.id, record, &mut noted).await
+        })
+    }
+
+    /// Notes in the record of a run which has come here that this replica has it, in the background.
+    pub(crate) fn note_run(self: &Arc<Self>, session: &SessionId, owner: Option<&str>, run: &StoredRun) {
+        // Locked now: the record of the end of the run is written afterwards.
+        let Ok(mut noted) = self.noted_run(&run.info.id).try_lock_owned() else { return };
+        let record = RunRecord::of_saved(&self.node, session, owner, run);
+        let (this, id) = (self.clone(), run.info.id.clone());
+        self.handle.spawn(async move {
+            if let Err(error) = this.write_run(&id, record, &mut noted).await {
+                tracing::warn!(%error, "failed to write the record of a run of another replica");
+            }
+        });
+    }
+
+    /// Has other replicas find a run whose ID a client is about to get.
+    ///
+    /// # Errors
+    /// When the coordinator does not answer.
+    pub(crate) async fn publish_run(&self, run: &Run) -> Result<(), StoreError> {
         let id = &run.info.id;
-        if self.noted_runs.lock().get(id).is_some_and(|noted| noted.as_ref() == Some(&record)) {
+        let noted = self.noted_run(id);
+        let mut noted = noted.lock().await;
+        if !matches!(*noted, Noted::Nothing) {
             return Ok(());
         }
-        let value =
-            serde_json::to_vec(&record).map_err(|error| StoreError::io("write")(std::io::Error::other(error)))?;
-        wait(&self.handle, async {
-            let records = self.services.records(RUNS)?;
-            let mut version: Option<RecordVersion> = None;
-            // Only the owner of the session writes, so that it has lost at most one race: that against an earlier one.
-            while records.put(id.as_str(), version.as_ref(), &value).await?.is_none() {
-                version = records.get(id.as_str()).await?.map(|found| found.version);
+        if run.result().is_some() {
+            self.drop_run(id);
+            return Ok(());
+        }
+        self.write_run(id, RunRecord::of_present(&self.node, run), &mut noted).await
+    }
+
+    /// Writes the record of a run that this replica has, unless it is as it was written last.
+    async fn write_run(&self, run: &RunId, record: RunRecord, noted: &mut Noted) -> Result<(), StoreError> {
+        let mut version = match &*noted {
+            Noted::Written(last, _) if **last == record => return Ok(()),
+            Noted::Written(_, version) => Some(version.clone()),
+            Noted::Nothing | Noted::Over => None,
+        };
+        let (records, value) = (self.services.records(RUNS)?, encode(&record)?);
+        let version = loop {
+            if let Some(version) = records.put(run.as_str(), version.as_ref(), &value).await? {
+                break version;
             }
-            Ok::<_, StoreError>(())
-        })?;
-        self.noted_runs.lock().insert(id.clone(), Some(record));
+            // An earlier owner of the session has written it.
+            version = match records.get(run.as_str()).await? {
+                Some(found) if found.value.is_empty() => {
+                    records.delete(run.as_str()).await?;
+                    None
+                }
+                found => found.map(|found| found.version),
+            };
+        };
+        *noted = Noted::Written(Box::new(record), version);
         Ok(())
     }
 
-    /// Deletes what other replicas know of a run, in the background.
-    pub(crate) fn forget_run(&self, run: &RunId) {
-        if self.noted_runs.lock().remove(run).is_none() {
+    /// Stores the result of a run whose client has left, and ends the run then, in the background: no client sees the
+    /// result before it is stored.
+    pub(crate) fn complete_run(self: &Arc<Self>, run: Arc<Run>, result: Value, outcome: RunOutcome) {
+        let this = self.clone();
+        let mut completing = self.completing.lock();
+        // Those that have ended.
+        while completing.try_join_next().is_some() {}
+        let complete = async move {
+            if let Err(error) = this.write_end(&run, &result, Some(outcome)).await {
+                tracing::warn!(%error, "the result of a run is not stored: it is lost when the server ends");
+            }
+            run.complete(result, Some(outcome));
+        };
+        completing.spawn_on(complete, &self.handle);
+    }
+
+    /// Waits until the results of runs that have ended are stored.
+    pub(crate) async fn finish_results(&self) {
+        let completing = std::mem::take(&mut *self.completing.lock());
+        completing.join_all().await;
+    }
+
+    /// Stores the result of a run in its record, unless it is there.
+    async fn write_end(&self, run: &Run, result: &Value, outcome: Option<RunOutcome>) -> Result<(), StoreError> {
+        let id = &run.info.id;
+        let noted = self.noted_run(id);
+        let mut noted = noted.lock().await;
+        // Without a lease, it is not certain that this replica still has the run.
+        self.replica.check()?;
+        let (mut record, version) = match &*noted {
+            Noted::Over => return Ok(()),
+            Noted::Written(record, _) if record.end.is_some() => return Ok(()),
+            Noted::Written(record, version) => (RunRecord::clone(record), Some(version.clone())),
+            Noted::Nothing => (RunRecord::of_present(&self.node, run), None),
+        };
+        let records = self.services.records(RUNS)?;
+        let bytes = encode(result)?;
+        let result = if bytes.len() <= MAX_RESULT_HERE {
+            RecordedResult::Here(result.clone())
+        } else {
+            let size = bytes.len();
+            RecordedResult::Content { name: records.put_content(id.as_str(), bytes.into()).await?, size }
+        };
+        record.questions.clear();
+        record.is_waiting = false;
+        let (ended, call_count) = (milliseconds_now(), run.call_count());
+        record.end = Some(RecordedEnd { ended, is_fetched: false, outcome, call_count, result });
+        let written = records.put(id.as_str(), version.as_ref(), &encode(&record)?).await?;
+        *noted = written.map_or(Noted::Over, |version| Noted::Written(Box::new(record), version));
+        Ok(())
+    }
+
+    /// Notes in the record of a run that a client has polled its result.
+    async fn write_fetched(&self, run: &RunId) -> Result<(), StoreError> {
+        let noted = self.noted_run(run);
+        let mut noted = noted.lock().await;
+        let Noted::Written(record, version) = &*noted else { return Ok(()) };
+        let mut record = record.clone();
+        match &mut record.end {
+            Some(end) if !end.is_fetched => end.is_fetched = true,
+            _ => return Ok(()),
+        }
+        let value = encode(&record)?;
+        let written = self.services.records(RUNS)?.put(run.as_str(), Some(version), &value).await?;
+        *noted = written.map_or(Noted::Over, |version| Noted::Written(record, version));
+        Ok(())
+    }
+
+    /// Has the record of a run that has ended have its result, and that a client has polled it, in the background.
+    pub(crate) fn update_result(self: &Arc<Self>, run: &Arc<Run>) {
+        let Some(result) = run.result() else { return };
+        let is_current = match self.noted_run(&run.info.id).try_lock() {
+            // It is being written.
+            Err(_) => true,
+            Ok(noted) => match &*noted {
+                Noted::Nothing => false,
+                Noted::Over => true,
+                Noted::Written(record, _) => record.end.as_ref().is_some_and(|end| end.is_fetched || !run.is_fetched()),
+            },
+        };
+        if is_current {
             return;
         }
-        let (services, name) = (self.services.clone(), run.as_str().to_owned());
+        let (this, run) = (self.clone(), run.clone());
         self.handle.spawn(async move {
-            let deleted = async { services.records(RUNS)?.delete(&name).await };
-            if let Err(error) = deleted.await {
+            let update = async {
+                this.write_end(&run, &result, run.outcome()).await?;
+                if run.is_fetched() { this.write_fetched(&run.info.id).await } else { Ok(()) }
+            };
+            if let Err(error) = update.await {
+                tracing::debug!(%error, "failed to update the record of a run that has ended");
+            }
+        });
+    }
+
+    /// Deletes the record of a run that has ended and whose result no client needs, in the background.
+    pub(crate) fn forget_run(self: &Arc<Self>, run: &RunId) {
+        let noted = self.noted_runs.lock().get(run).cloned();
+        let Some(noted) = noted else { return };
+        self.forgotten_runs.lock().insert(run.clone());
+        let (this, run) = (self.clone(), run.clone());
+        self.handle.spawn(async move {
+            if let Err(error) = this.remove_run(&run, &noted).await {
                 tracing::warn!(%error, "failed to delete the record of a run");
             }
         });
     }
 
-    /// Has the record of a run that has come here deleted when the run ends.
-    pub(crate) fn note_run(&self, run: &RunId) {
-        self.noted_runs.lock().entry(run.clone()).or_default();
-    }
-
-    /// Finds the session of a run.
-    pub(crate) async fn session_of_run(&self, run: &RunId) -> Result<Option<SessionId>, StoreError> {
-        Ok(self.read_run(run).await?.map(|run| run.session))
-    }
-
-    /// Returns the runs, with their sessions, that no replica may have, except for those in `known`. Looks for them now
-    /// and then only. The caller reports where it found a run to be, so that its record is not read again before the
-    /// replica that has it is gone.
-    pub(crate) async fn runs_to_adopt(&self, known: &[RunId]) -> Vec<(RunId, SessionId)> {
-        if !is_due(&self.next_adoption, Self::ADOPTION_INTERVAL) {
-            return Vec::new();
-        }
-        self.unowned_runs(known).await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "failed to look for runs of other replicas");
-            Vec::new()
-        })
-    }
-
-    async fn unowned_runs(&self, known: &[RunId]) -> Result<Vec<(RunId, SessionId)>, StoreError> {
-        let runs = self.other_runs(known).await?;
-        let located = {
-            let mut located = self.located_runs.lock();
-            located.retain(|run, _| runs.contains(run));
-            located.clone()
-        };
-        let (mut found, mut alive) = (Vec::new(), HashMap::new());
-        for run in runs {
-            let Some((session, node)) = located.get(&run) else {
-                found.extend(self.read_run(&run).await?.map(|read| (run, read.session)));
-                continue;
-            };
-            let is_alive = match alive.get(node) {
-                Some(is_alive) => *is_alive,
-                None => *alive.entry(node).or_insert(self.is_alive(node).await),
-            };
-            if !is_alive {
-                found.push((run, session.clone()));
+    async fn remove_run(&self, run: &RunId, noted: &tokio::sync::Mutex<Noted>) -> Result<(), StoreError> {
+        let mut noted = noted.lock().await;
+        self.replica.check()?;
+        if let Noted::Written(record, version) = &*noted {
+            let records = self.services.records(RUNS)?;
+            if record.has_content() {
+                records.delete_contents(run.as_str()).await?;
             }
+            // It stays if another replica has written it, which has the run then.
+            records.remove(run.as_str(), version).await?;
         }
-        Ok(found)
+        *noted = Noted::Over;
+        self.drop_run(run);
+        Ok(())
     }
 
-    /// Records that another replica has the session of a run.
-    pub(crate) fn locate_run(&self, run: RunId, session: SessionId, node: String) {
-        self.located_runs.lock().insert(run, (session, node));
+    /// Tries again to delete the records of runs that have ended.
+    pub(crate) fn forget_again(self: &Arc<Self>) {
+        let runs: Vec<RunId> = self.forgotten_runs.lock().iter().cloned().collect();
+        runs.iter().for_each(|run| self.forget_run(run));
     }
 
-    /// Deletes the record of a run whose session does not exist any more.
-    pub(crate) fn remove_run(&self, run: &RunId) {
-        self.note_run(run);
-        self.forget_run(run);
+    /// Drops what this replica knows of the record of a run.
+    pub(crate) fn drop_run(&self, run: &RunId) {
+        self.noted_runs.lock().remove(run);
+        self.forgotten_runs.lock().remove(run);
     }
 
-    /// Returns the runs that wait, except for those in `known`. The oldest are first.
+    /// Finds a run by its record.
+    pub(crate) async fn find_run(&self, run: &RunId) -> Result<Option<FoundRun>, StoreError> {
+        let records = self.services.records(RUNS)?;
+        let Some(Record { value, version }) = records.get(run.as_str()).await? else { return Ok(None) };
+        let Some(record) = RunRecord::parse(&value) else { return Ok(None) };
+        let Some(session) = SessionId::parse(&record.session) else { return Ok(None) };
+        let Some(end) = &record.end else {
+            let mut nodes = self.run_nodes.lock();
+            if nodes.len() >= MAX_ADDRESSES {
+                nodes.clear();
+            }
+            nodes.insert(session.clone(), record.node.clone());
+            return Ok(Some(FoundRun::Active(session)));
+        };
+        let result: Value = match &end.result {
+            RecordedResult::Here(result) => result.clone(),
+            RecordedResult::Content { name, size } => {
+                let Some(bytes) = records.content(name, *size).await? else { return Ok(None) };
+                serde_json::from_slice(&bytes).map_err(|_| StoreError::Damaged("the result of its run is invalid"))?
+            }
+        };
+        let ended = Run::new(record.info(run), session, record.owner.as_deref().map(Into::into), RunState::Asleep);
+        if end.is_fetched {
+            ended.set_fetched();
+        }
+        ended.set_call_count(end.call_count);
+        ended.complete(result, end.outcome);
+        *self.noted_run(run).lock().await = Noted::Written(Box::new(record), version);
+        Ok(Some(FoundRun::Completed(Arc::new(ended))))
+    }
+
+    /// Finds the replica that has a run in a session, as the record of the run has it that was found last. The store
+    /// does not have a session whose first cell has not ended.
+    pub(crate) async fn node_with_run_in(&self, session: &SessionId) -> Option<Node> {
+        let node = self.run_nodes.lock().get(session).cloned()?;
+        if node == self.node || !self.is_alive(&node).await {
+            return None;
+        }
+        self.find_node(&node).await
+    }
+
+    /// Returns the runs, with their sessions, whose replicas have ended, in the order of their IDs.
     ///
     /// # Errors
     /// When the coordinator does not answer.
-    pub(crate) async fn distant_runs(&self, known: &[RunId]) -> Result<Vec<DistantRun>, StoreError> {
-        let mut runs = Vec::new();
-        for run in self.other_runs(known).await?.into_iter().take(MAX_LISTED) {
-            runs.extend(self.read_run(&run).await?);
+    pub(crate) async fn orphaned_runs(&self) -> Result<Vec<(RunId, SessionId)>, StoreError> {
+        let (mut orphaned, mut alive) = (Vec::new(), HashMap::from([(self.node.clone(), true)]));
+        for (run, record) in self.read_runs().await? {
+            if record.end.is_some() {
+                continue;
+            }
+            let is_alive = match alive.get(&record.node) {
+                Some(is_alive) => *is_alive,
+                None => self.is_alive(&record.node).await,
+            };
+            alive.insert(record.node, is_alive);
+            if !is_alive {
+                orphaned.extend(SessionId::parse(&record.session).map(|session| (run, session)));
+            }
         }
+        Ok(orphaned)
+    }
+
+    /// Has this replica be the one that ends a run which was lost with its replica. Returns `None` if another one is,
+    /// or if the run has ended.
+    pub(crate) async fn claim_run(&self, run: &RunId) -> Result<Option<Arc<Run>>, StoreError> {
+        let noted = self.noted_run(run);
+        let mut noted = noted.lock().await;
+        let records = self.services.records(RUNS)?;
+        let Some(Record { value, version }) = records.get(run.as_str()).await? else { return Ok(None) };
+        let active = RunRecord::parse(&value).filter(|record| record.end.is_none());
+        let Some(mut record) = active else { return Ok(None) };
+        let Some(session) = SessionId::parse(&record.session) else { return Ok(None) };
+        if record.node == self.node || self.is_alive(&record.node).await {
+            return Ok(None);
+        }
+        record.node.clone_from(&self.node);
+        let written = records.put(run.as_str(), Some(&version), &encode(&record)?).await?;
+        let Some(version) = written else { return Ok(None) };
+        let owner = record.owner.as_deref().map(Into::into);
+        let lost = Run::new(record.info(run), session, owner, RunState::Asleep);
+        *noted = Noted::Written(Box::new(record), version);
+        Ok(Some(Arc::new(lost)))
+    }
+
+    /// Returns the runs of clients for which `is_listed` is true, except for those in `known` and for those whose
+    /// results a client has polled. If there are too many, those that have not ended are preferred. The oldest are
+    /// first.
+    ///
+    /// # Errors
+    /// When the coordinator does not answer.
+    pub(crate) async fn distant_runs(
+        &self,
+        known: &[RunId],
+        is_listed: impl Fn(Option<&str>) -> bool,
+    ) -> Result<Vec<DistantRun>, StoreError> {
+        let mut found = self.read_runs().await?;
+        found.retain(|(run, record)| {
+            let is_fetched = record.end.as_ref().is_some_and(|end| end.is_fetched);
+            !is_fetched && is_listed(record.owner.as_deref()) && !known.contains(run)
+        });
+        let mut runs: Vec<DistantRun> = found.into_iter().filter_map(|(run, record)| distant(&run, record)).collect();
+        runs.sort_by_key(|run| (run.state == RunState::Completed, run.info.began));
+        runs.truncate(MAX_LISTED);
         runs.sort_by_key(|run| run.info.began);
         Ok(runs)
     }
 
-    /// Returns the runs with records, except for those in `known`.
-    async fn other_runs(&self, known: &[RunId]) -> Result<HashSet<RunId>, StoreError> {
-        let names = self.services.records(RUNS)?.list("").await?;
-        Ok(names.iter().filter_map(|name| RunId::parse(name)).filter(|run| !known.contains(run)).collect())
+    /// Deletes the results whose time is over.
+    pub(super) async fn delete_old_runs(&self) -> Result<(), StoreError> {
+        let records = self.services.records(RUNS)?;
+        for (name, Record { value, version }) in self.read_records().await? {
+            if value.is_empty() {
+                // Its removal was interrupted.
+                records.delete(&name).await?;
+                continue;
+            }
+            let Some(record) = RunRecord::parse(&value) else { continue };
+            if record.end.as_ref().is_some_and(|end| has_passed(end.ended, self.run_ttl)) {
+                if record.has_content() {
+                    records.delete_contents(&name).await?;
+                }
+                records.remove(&name, &version).await?;
+            }
+        }
+        Ok(())
     }
 
-    async fn read_run(&self, run: &RunId) -> Result<Option<DistantRun>, StoreError> {
-        let Some(found) = self.services.records(RUNS)?.get(run.as_str()).await? else { return Ok(None) };
-        let Ok(record) = serde_json::from_slice::<RunRecord>(&found.value) else { return Ok(None) };
-        let Some(session) = SessionId::parse(&record.session) else { return Ok(None) };
-        let RunRecord { owner, code, began, is_new_session, is_program, questions, .. } = record;
-        let info = RunInfo { id: run.clone(), code, arguments: Value::Null, began, is_new_session, is_program };
-        Ok(Some(DistantRun { info, session, owner: owner.as_deref().map(Into::into), questions }))
+    /// Returns the records of all runs, in the order of their IDs.
+    async fn read_runs(&self) -> Result<Vec<(RunId, RunRecord)>, StoreError> {
+        let parse = |(name, record): (String, Record)| Some((RunId::parse(&name)?, RunRecord::parse(&record.value)?));
+        Ok(self.read_records().await?.into_iter().filter_map(parse).collect())
     }
+
+    async fn read_records(&self) -> Result<Vec<(String, Record)>, StoreError> {
+        let mut cache = self.run_cache.lock().await;
+        Ok(self.services.records(RUNS)?.read_all(&mut cache).await?)
+    }
+
+    fn noted_run(&self, run: &RunId) -> NotedRun {
+        self.noted_runs.lock().entry(run.clone()).or_default().clone()
+    }
+}
+
+fn distant(run: &RunId, record: RunRecord) -> Option<DistantRun> {
+    let session = SessionId::parse(&record.session)?;
+    let (state, outcome, call_count) = match &record.end {
+        Some(end) => (RunState::Completed, end.outcome, end.call_count),
+        None if record.is_waiting => (RunState::Waiting, Some(RunOutcome::Paused), None),
+        None => (RunState::Running, None, None),
+    };
+    let (info, owner) = (record.info(run), record.owner.as_deref().map(Into::into));
+    Some(DistantRun { info, session, owner, state, outcome, call_count, questions: record.questions })
 }

@@ -12,7 +12,7 @@ pub enum Durability {
     Store,
     /// When this machine has the state, which the store gets right after. A replica that ends in between loses it.
     Disk,
-    /// Before anything is written. The store gets the state when the session sleeps or moves.
+    /// When the cell has ended: the store gets the state when the session sleeps or moves, or when its cell waits.
     Memory,
 }
 
@@ -31,6 +31,10 @@ pub struct ClusterOptions {
     pub durability: Durability,
     /// The time without use after which a session expires.
     pub session_timeout: Duration,
+    /// The time for which the result of a run stays.
+    pub run_ttl: Duration,
+    /// The time for which a cell may wait. Its session does not expire meanwhile.
+    pub max_wait: Duration,
 }
 
 /// The error of joining a cluster.

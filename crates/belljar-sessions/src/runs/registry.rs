@@ -24,6 +24,10 @@ impl RunRegistry {
         self.runs.lock().remove(id);
     }
 
+    pub(crate) fn get(&self, id: &RunId) -> Option<Arc<Run>> {
+        self.runs.lock().get(id).cloned()
+    }
+
     /// Returns a run of a client. A run with an owner exists for that client only.
     pub(crate) fn find(&self, id: &RunId, caller: Option<&Owner>) -> Option<Arc<Run>> {
         let run = self.runs.lock().get(id).cloned()?;

@@ -193,9 +193,11 @@ impl Sessions {
         (listed.run.info.id == run.info.id).then_some(listed.run.calls)
     }
 
-    /// Ends a run with a result. If its client has left, the result is stored.
+    /// Ends a run with a result. If its client has left, the result is stored: in a cluster, the run ends once it is.
     pub fn complete_run(&self, run: &Run, result: Value, outcome: RunOutcome) {
-        self.forget_run(run);
+        if let Some(cluster) = self.cluster() {
+            return self.complete_in_cluster(cluster, run, result, outcome);
+        }
         if !run.is_detached() {
             self.shared.runs.remove(&run.info.id);
         } else if let Some(store) = self.persistent_store() {
@@ -386,6 +388,9 @@ impl Sessions {
                 RunState::Completed if is_over(run.ended(), ttl) => {
                     store.remove_result(&run.info.id);
                     self.shared.runs.remove(&run.info.id);
+                    if let Some(cluster) = self.cluster() {
+                        cluster.drop_run(&run.info.id);
+                    }
                 }
                 _ => {}
             }

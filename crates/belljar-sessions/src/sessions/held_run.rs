@@ -137,7 +137,14 @@ impl HeldRun {
             run.advance(RunEvent::Wait);
         }
         run.show_questions();
-        let base = store.pending_base(&self.shared.services.backend, snapshot.base).and_then(PendingBase::keep_first);
+        let base = store.pending_base(&self.shared.services.backend, snapshot.base);
+        let base = match base.map(PendingBase::keep_first).transpose() {
+            Ok(base) => base.flatten(),
+            Err(error) => {
+                tracing::warn!(%error, "a waiting cell is not stored: it ends with this server");
+                return Ok(true);
+            }
+        };
         if let Err(error) = pending.sync().and_then(|()| store.commit_run(&run.session, owner, &stored)) {
             tracing::warn!(%error, "failed to sync a waiting cell: a power failure may lose it");
         }

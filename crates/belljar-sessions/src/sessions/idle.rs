@@ -83,8 +83,9 @@ impl Sessions {
                 self.hibernate(session).await;
             }
         }
-        if let Some(cluster) = self.cluster() {
-            cluster.clean_up().await;
+        self.release_unused().await;
+        if self.cluster().is_some_and(|cluster| cluster.is_adoption_due()) {
+            self.update_results();
             self.adopt_runs().await;
         }
     }
@@ -121,6 +122,7 @@ impl Sessions {
         }
         hibernating.join_all().await;
         if let Some(cluster) = self.cluster() {
+            cluster.finish_results().await;
             cluster.leave().await;
         }
     }

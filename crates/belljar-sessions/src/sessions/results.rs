@@ -13,6 +13,9 @@ impl Sessions {
             if let Some(store) = &self.shared.services.store {
                 store.remove_result(&run.info.id);
             }
+            if let Some(cluster) = self.cluster() {
+                cluster.forget_run(&run.info.id);
+            }
             self.shared.runs.remove(&run.info.id);
         }
     }

@@ -121,7 +121,7 @@ impl Shared {
 
     /// Looks up a session for the client `caller` and marks it as used now. A hibernated session becomes active; its
     /// next job restores the kernel. A session of another client is reported as one that does not exist.
-    pub(super) fn open(&self, id: &SessionId, caller: Option<&Owner>) -> Result<Arc<Session>, SessionError> {
+    pub(super) fn open(self: &Arc<Self>, id: &SessionId, caller: Option<&Owner>) -> Result<Arc<Session>, SessionError> {
         let now = self.clock.now();
         let mut table = self.table.lock();
         let mut tenant = None;
@@ -136,7 +136,7 @@ impl Shared {
             // Another process may have created the session in the same store.
             None => {
                 match self.services.store.as_ref().filter(|store| store.is_persistent()).map(|store| store.header(id)) {
-                    Some(Ok(header)) => (header.last_used(), header.owner()),
+                    Some(Ok(header)) => (header.last_used().max(self.last_used_elsewhere(id)), header.owner()),
                     Some(Err(StoreError::Missing)) | None => return Err(self.expired(id.as_str())),
                     Some(Err(error)) => return Err(error.into()),
                 }
@@ -147,7 +147,7 @@ impl Shared {
         }
         if is_expired(last_used, self.options.timeout, now) {
             drop(table);
-            self.expire(id);
+            self.expire_apart(id);
             return Err(self.expired(id.as_str()));
         }
         if let Some(SessionEntry::Active(session)) = table.get(id) {
@@ -166,6 +166,19 @@ impl Shared {
         if let Some(history) = self.history.get() {
             history.set_present(id);
         }
+    }
+
+    /// Returns the last use of a session in other replicas, which its files may not have.
+    fn last_used_elsewhere(&self, id: &SessionId) -> Duration {
+        self.cluster().and_then(|cluster| cluster.last_used(id)).unwrap_or_default()
+    }
+
+    /// Ends an expired session. In a cluster this is done on another thread: the store may take long to answer, and the
+    /// caller may be a task.
+    fn expire_apart(self: &Arc<Self>, id: &SessionId) {
+        let Some(cluster) = self.cluster() else { return self.expire(id) };
+        let (shared, id) = (self.clone(), id.clone());
+        cluster.run_blocking(move || shared.expire(&id));
     }
 
     /// Ends an expired session, unless another process has used it in the meantime.

@@ -175,7 +175,7 @@ impl SessionState {
         *journal = opened;
         drop(journal);
         let base = store.pending_base(&services.backend, snapshot.base);
-        self.pending_base = base.and_then(PendingBase::keep_first);
+        self.pending_base = base.map(PendingBase::keep_first).transpose()?.flatten();
         store.commit_run(&self.id, self.owner.as_deref(), &stored)?;
         self.pending_sync = Some(pending);
         durable.is_saved = true;

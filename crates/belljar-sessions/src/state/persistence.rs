@@ -41,6 +41,7 @@ impl SessionState {
             (self.kernel, self.running) = (KernelState::Stored, None);
             (self.pending_sync, self.pending_base, self.lease) = (None, None, None);
             self.files.clear();
+            self.is_lost = true;
         }
         self.was_stored |= committed.is_ok();
         Ok(committed?)
@@ -56,7 +57,7 @@ impl SessionState {
                     tenant.set_stored(&self.id, Some(store.size_of(&self.id)));
                 }
                 let base = store.pending_base(&services.backend, snapshot.base);
-                self.pending_base = base.and_then(PendingBase::keep_first);
+                self.pending_base = base.map(PendingBase::keep_first).transpose()?.flatten();
             }
             Err(KernelError::Unsupported(_)) => return Ok(false),
             Err(error) => return Err(error.into()),
@@ -98,10 +99,13 @@ impl SessionState {
         }
         self.sync();
         self.lease = None;
-        if let Some(cluster) = store.cluster()
-            && !cluster.release(store, &self.id, is_wanted)?
-        {
-            return Ok(false);
+        // What was lost is not given up.
+        if let Some(cluster) = store.cluster().filter(|_| !self.is_lost) {
+            let released = cluster.release(store, &self.id, Some(used), is_wanted);
+            self.is_lost = released.as_ref().is_err_and(StoreError::has_lost_session);
+            if !released? {
+                return Ok(false);
+            }
         }
         Ok(matches!(self.kernel, KernelState::Stored | KernelState::Unrestorable { .. }))
     }

@@ -1,4 +1,4 @@
-//! Registers as keys of etcd: linearizable reads, transactions on revisions, leases, and watches.
+//! Registers as keys of etcd: linearizable reads, transactions on revisions, and leases.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tokio::sync::watch;
 
 use super::etcd_client::{EtcdClient, Failure};
 use super::{Answer, Entry, Stamped, Version, unstamp};
@@ -173,73 +172,6 @@ impl Etcd {
     /// Returns the version of each member, or why it does not answer.
     pub(crate) async fn versions(&self) -> Vec<(String, Result<String, String>)> {
         self.client.versions().await
-    }
-
-    /// Counts up in `changes` whenever a key of the folder changes, until the receivers are dropped.
-    pub(crate) async fn watch(&self, folder: &str, changes: watch::Sender<u64>) {
-        let key = format!("{}{folder}", self.prefix);
-        let (start, end) = (STANDARD.encode(&key), STANDARD.encode(range_end(&key)));
-        let mut revision = None;
-        loop {
-            let mut request = json!({ "key": start, "range_end": end });
-            if let Some(revision) = revision {
-                let next: i64 = revision + 1;
-                request["start_revision"] = json!(next.to_string());
-            }
-            let opened = self.client.stream("/v3/watch", &json!({ "create_request": request })).await;
-            match opened {
-                Ok((member, response)) => {
-                    tokio::select! {
-                        () = self.follow(member, response, &mut revision, &changes) => {}
-                        () = changes.closed() => return,
-                    }
-                }
-                Err(failure) => tracing::debug!(?failure, "failed to watch etcd"),
-            }
-            tokio::select! {
-                () = tokio::time::sleep(Duration::from_millis(200)) => {}
-                () = changes.closed() => return,
-            }
-        }
-    }
-
-    /// Reads a watch until it ends, or its member does not answer other requests any more.
-    async fn follow(
-        &self,
-        member: usize,
-        mut response: reqwest::Response,
-        revision: &mut Option<i64>,
-        changes: &watch::Sender<u64>,
-    ) {
-        let mut buffer = Vec::new();
-        loop {
-            let chunk = tokio::time::timeout(Duration::from_millis(500), response.chunk()).await;
-            match chunk {
-                Ok(Ok(Some(chunk))) => buffer.extend_from_slice(&chunk),
-                Ok(_) => return,
-                Err(_) if self.client.member() != member => return,
-                Err(_) => continue,
-            }
-            while let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = buffer.drain(..=end).collect();
-                let answer: Value = serde_json::from_slice(&line).unwrap_or_default();
-                let result = &answer["result"];
-                if result["canceled"] == true || answer["error"].is_object() {
-                    // The revision was compacted, or the permission is missing: what has changed is unknown.
-                    *revision = None;
-                    changes.send_modify(|count| *count += 1);
-                    return;
-                }
-                if let Some(found) = number(&result["header"]["revision"]) {
-                    *revision = Some(found);
-                }
-                // The beginning of a watch counts, too: what changed before it is unknown.
-                changes.send_modify(|count| *count += 1);
-            }
-            if buffer.len() > super::MAX_VALUE * 4 {
-                return;
-            }
-        }
     }
 }
 

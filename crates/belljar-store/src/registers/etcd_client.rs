@@ -64,7 +64,7 @@ impl EtcdClient {
     }
 
     /// Returns the index of the member that is asked.
-    pub(super) fn member(&self) -> usize {
+    fn member(&self) -> usize {
         self.member.load(Ordering::Relaxed) % self.members.len()
     }
 
@@ -192,29 +192,6 @@ impl EtcdClient {
             true => Failure::Harmless(describe(&error)),
             false => Failure::Unknown(describe(&error)),
         })
-    }
-
-    /// Opens a stream of answers, such as a watch, at the member that answers.
-    pub(super) async fn stream(&self, path: &str, body: &Value) -> Result<(usize, reqwest::Response), Failure> {
-        let member = self.member();
-        let open = async {
-            let token = self.authenticate(member).await?;
-            self.begin(member, path, body, token.as_deref()).await
-        };
-        match tokio::time::timeout(REQUEST_TIMEOUT, open).await {
-            Ok(Ok(response)) if response.status().is_success() => Ok((member, response)),
-            Ok(Ok(response)) => {
-                *self.token.lock() = None;
-                Err(Failure::Unknown(response.status().to_string()))
-            }
-            other => {
-                self.leave(member);
-                Err(other.map_or_else(
-                    |_| Failure::Unknown("no answer in time".to_owned()),
-                    |result| result.err().unwrap_or_else(|| Failure::Unknown("no answer".to_owned())),
-                ))
-            }
-        }
     }
 
     /// Returns the version of each member that answers.

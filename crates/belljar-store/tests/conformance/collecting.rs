@@ -92,3 +92,21 @@ pub(crate) fn what_nothing_refers_to_is_collected(backend: Backend) {
         }
     });
 }
+
+pub(crate) fn contents_without_a_record_are_collected(backend: Backend) {
+    block_on(async {
+        let replica = backend.join("http://a").await;
+        let records = replica.cluster().records("runs").unwrap();
+        let bytes = Bytes::from(vec![7; 700_000]);
+        let content = records.put_content("a", bytes.clone()).await.unwrap();
+        records.put("a", None, content.as_bytes()).await.unwrap().unwrap();
+        let unused = records.put_content("b", bytes.clone()).await.unwrap();
+        wait().await;
+        assert_eq!(replica.collect(CollectOptions::default()).await.unwrap().contents, 0);
+        assert_eq!(replica.collect(AT_ONCE).await.unwrap().contents, 1);
+        assert!(records.content(&unused, bytes.len()).await.unwrap().is_none());
+        assert_eq!(records.content(&content, bytes.len()).await.unwrap().unwrap(), bytes);
+        records.delete_contents("a").await.unwrap();
+        assert!(records.content(&content, bytes.len()).await.unwrap().is_none());
+    });
+}

@@ -14,6 +14,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("failures::a_commit_with_a_lost_answer_is_done_once", &[], a_commit_with_a_lost_answer_is_done_once),
         trial("failures::a_replica_without_its_store_stops_itself", &[], a_replica_without_its_store_stops_itself),
         trial("failures::a_replica_without_etcd_stops_itself", ETCD, a_replica_without_etcd_stops_itself),
+        trial("failures::a_commit_without_its_store_fails_in_time", ETCD, a_commit_without_its_store_fails_in_time),
         trial("failures::sleeping_sessions_cost_no_requests", &[], sleeping_sessions_cost_no_requests),
     ]
 }
@@ -58,6 +59,24 @@ fn a_replica_without_etcd_stops_itself() {
     let etcd = backend.etcd.as_ref().unwrap();
     block_on(expect_stop(&backend, || (0..3).for_each(|member| etcd.stop(member))));
     (0..3).for_each(|member| etcd.resume(member));
+}
+
+fn a_commit_without_its_store_fails_in_time() {
+    let backend = Backend::new(Kind::EtcdAndS3);
+    let faults = &backend.s3.as_ref().unwrap().faults;
+    block_on(async {
+        // With etcd, the lease runs while the store is gone.
+        let replica = backend.join("http://a").await;
+        let session = replica.create(key("one"), facts("alice")).await.unwrap().unwrap();
+        session.commit(Changes::new().put("state", "1")).await.unwrap();
+        faults.unavailable.store(1000, Ordering::Relaxed);
+        let commit = session.commit(Changes::new().put("state", "2"));
+        // Less than other operations may take.
+        let result = tokio::time::timeout(Duration::from_secs(26), commit).await.unwrap();
+        assert!(matches!(result, Err(CommitError::NotStored(StoreError::Unavailable { .. }))), "{result:?}");
+        faults.unavailable.store(0, Ordering::Relaxed);
+        assert_eq!(session.commit(Changes::new().put("state", "2")).await.unwrap(), 2);
+    });
 }
 
 fn sleeping_sessions_cost_no_requests() {

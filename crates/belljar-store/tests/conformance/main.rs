@@ -24,7 +24,7 @@ use backends::Backend;
 /// A test of the suite that all backends pass.
 type Test = (&'static str, fn(Backend));
 
-const SUITE: [Test; 14] = [
+const SUITE: [Test; 16] = [
     ("the_probe_accepts_it", probing::the_probe_accepts_it),
     ("a_session_moves_with_its_state", ownership::a_session_moves_with_its_state),
     ("an_owned_session_is_elsewhere", ownership::an_owned_session_is_elsewhere),
@@ -36,9 +36,11 @@ const SUITE: [Test; 14] = [
     ("parts_are_appended_and_removed", ownership::parts_are_appended_and_removed),
     ("sessions_are_listed", ownership::sessions_are_listed),
     ("records_are_written_by_version", sharing::records_are_written_by_version),
-    ("an_answer_reaches_another_replica", sharing::an_answer_reaches_another_replica),
+    ("records_are_removed_by_version", sharing::records_are_removed_by_version),
+    ("records_that_have_not_changed_are_read_once", sharing::records_that_have_not_changed_are_read_once),
     ("images_are_stored_once_and_collected", collecting::images_are_stored_once_and_collected),
     ("what_nothing_refers_to_is_collected", collecting::what_nothing_refers_to_is_collected),
+    ("contents_without_a_record_are_collected", collecting::contents_without_a_record_are_collected),
 ];
 
 fn main() -> ExitCode {

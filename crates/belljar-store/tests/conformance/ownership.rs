@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use belljar_store::{Activation, Changes, CommitError, Deletion, Ownership, Replica, StoreError};
+use belljar_store::{Activation, Changes, CommitError, Deletion, HeaderCache, Ownership, Replica, StoreError};
 use bytes::Bytes;
 
 use crate::backends::{Backend, facts, key};
@@ -234,7 +234,18 @@ pub(crate) fn sessions_are_listed(backend: Backend) {
         assert_eq!(one.owner.unwrap().node, replica.node());
         assert!(sessions.header(key("other")).await.unwrap().is_none());
         // Only stores know when records were written.
-        let old = sessions.list_unused_for(Duration::from_secs(3600)).await.unwrap();
-        assert_eq!(old.len(), if backend.etcd.is_some() { 12 } else { 0 });
+        let mut cache = HeaderCache::default();
+        sessions.list_unused_for(Duration::from_secs(3600), &mut cache).await.unwrap();
+        assert_eq!(cache.headers().count(), if backend.etcd.is_some() { 12 } else { 0 });
+        // Records that have not changed are not read again.
+        sessions.list_unused_for(Duration::ZERO, &mut cache).await.unwrap();
+        assert!(cache.headers().eq(&headers));
+        let reads = replica.cluster().requests().reads;
+        let other = backend.join("http://b").await;
+        owned(other.activate(key("session 4")).await.unwrap());
+        sessions.list_unused_for(Duration::ZERO, &mut cache).await.unwrap();
+        let activated = cache.headers().find(|header| header.key == key("session 4")).unwrap();
+        assert_eq!(activated.owner.as_ref().unwrap().node, other.node());
+        assert!(replica.cluster().requests().reads - reads < 10, "{:?}", replica.cluster().requests());
     });
 }

@@ -1,6 +1,6 @@
 //! Small records that replicas share.
 
-use std::time::Duration;
+use belljar_store::RecordCache;
 
 use crate::backends::Backend;
 use crate::block_on;
@@ -37,25 +37,40 @@ pub(crate) fn records_are_written_by_version(backend: Backend) {
     });
 }
 
-pub(crate) fn an_answer_reaches_another_replica(backend: Backend) {
+pub(crate) fn records_are_removed_by_version(backend: Backend) {
     block_on(async {
-        let (owner, other) = (backend.connect().records("runs").unwrap(), backend.connect().records("runs").unwrap());
-        let question = owner.put("run/1", None, b"?").await.unwrap().unwrap();
-        let mut watch = owner.watch("run").unwrap();
-        let waiting = tokio::spawn(async move {
-            loop {
-                assert!(watch.changed().await);
-                let found = owner.get("run/1").await.unwrap().unwrap();
-                if found.value != "?" {
-                    return found.value;
-                }
-            }
-        });
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        assert!(!waiting.is_finished());
-        other.put("run/1", Some(&question), b"yes").await.unwrap().unwrap();
-        // The bound is for failures: the answer arrives within a second otherwise.
-        let answer = tokio::time::timeout(Duration::from_secs(30), waiting).await.unwrap().unwrap();
-        assert_eq!(answer, "yes");
+        let records = backend.connect().records("runs").unwrap();
+        let first = records.put("a", None, b"1").await.unwrap().unwrap();
+        let second = records.put("a", Some(&first), b"2").await.unwrap().unwrap();
+        assert!(!records.remove("a", &first).await.unwrap());
+        assert_eq!(records.get("a").await.unwrap().unwrap().value, "2");
+        assert!(records.remove("a", &second).await.unwrap());
+        assert!(records.get("a").await.unwrap().is_none());
+        assert!(!records.remove("a", &second).await.unwrap());
+        assert!(records.put("a", None, b"3").await.unwrap().is_some());
+    });
+}
+
+pub(crate) fn records_that_have_not_changed_are_read_once(backend: Backend) {
+    block_on(async {
+        let cluster = backend.connect();
+        let (records, other) = (cluster.records("runs").unwrap(), backend.connect().records("runs").unwrap());
+        for number in 0..30 {
+            other.put(&format!("r{number:02}"), None, b"1").await.unwrap().unwrap();
+        }
+        let mut cache = RecordCache::default();
+        let found = records.read_all(&mut cache).await.unwrap();
+        assert_eq!(found.len(), 30);
+        assert!(found.is_sorted_by_key(|(name, _)| name.clone()));
+        let before = cluster.requests().reads;
+        assert_eq!(records.read_all(&mut cache).await.unwrap().len(), 30);
+        assert_eq!(cluster.requests().reads, before);
+        other.put("r07", Some(&found[7].1.version), b"2").await.unwrap().unwrap();
+        other.delete("r08").await.unwrap();
+        let found = records.read_all(&mut cache).await.unwrap();
+        assert_eq!(found.len(), 29);
+        assert!(found.iter().all(|(name, record)| record.value == if name == "r07" { "2" } else { "1" }));
+        // One read, which is repeated if the store fails; etcd's list has the content.
+        assert!(cluster.requests().reads - before < 10, "{:?}", cluster.requests());
     });
 }

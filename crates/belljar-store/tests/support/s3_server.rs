@@ -36,8 +36,13 @@ pub(crate) struct Faults {
     pub(crate) late: AtomicU64,
     /// The number of requests.
     pub(crate) requests: AtomicU64,
-    /// The number of writes to records of sessions that succeeded.
+    /// The number of writes to records of sessions that succeeded, and of those that delete a session.
     pub(crate) commits: AtomicU64,
+    pub(crate) deletions: AtomicU64,
+    /// The number of writes of sessions' states that succeeded.
+    pub(crate) blobs: AtomicU64,
+    /// The number of reads of records of sessions.
+    pub(crate) record_reads: AtomicU64,
     state: AtomicU64,
 }
 
@@ -70,13 +75,14 @@ struct Object {
 /// The objects. One lock for all makes a condition and its write one step.
 #[derive(Default)]
 struct Backend {
-    objects: Mutex<BTreeMap<String, Object>>,
+    objects: Arc<Mutex<BTreeMap<String, Object>>>,
     tags: AtomicU64,
 }
 
 /// A running server. Dropping it stops it.
 pub(crate) struct S3Server {
     pub(crate) faults: Arc<Faults>,
+    objects: Arc<Mutex<BTreeMap<String, Object>>>,
     address: SocketAddr,
     task: tokio::task::JoinHandle<()>,
 }
@@ -92,7 +98,9 @@ impl S3Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let faults = Arc::new(Faults::default());
-        let mut builder = S3ServiceBuilder::new(Backend::default());
+        let backend = Backend::default();
+        let objects = backend.objects.clone();
+        let mut builder = S3ServiceBuilder::new(backend);
         builder.set_auth(SimpleAuth::from_single(KEY.0, KEY.1));
         let service = builder.build();
         let found = faults.clone();
@@ -111,7 +119,7 @@ impl S3Server {
                 });
             }
         });
-        Self { faults, address, task }
+        Self { faults, objects, address, task }
     }
 
     pub(crate) fn url(&self, prefix: &str) -> StoreUrl {
@@ -120,6 +128,12 @@ impl S3Server {
 
     pub(crate) fn variables(&self) -> Variables {
         self.pairs().into_iter().collect()
+    }
+
+    /// Returns the names of the objects whose names contain a text.
+    #[allow(dead_code, reason = "the tests of the program use it")]
+    pub(crate) fn names(&self, text: &str) -> Vec<String> {
+        self.objects.lock().unwrap().keys().filter(|name| name.contains(text)).cloned().collect()
     }
 
     /// Returns the names and values of the variables.
@@ -160,10 +174,21 @@ async fn handle(
     if faults.happens(&faults.late) {
         tokio::time::sleep(Duration::from_millis(faults.random() % 2000)).await;
     }
-    let is_commit = parts.method == hyper::Method::PUT && parts.uri.path().contains("/sessions/");
+    let is_for = |method: hyper::Method, folder: &str| parts.method == method && parts.uri.path().contains(folder);
+    let (is_commit, is_blob) = (is_for(hyper::Method::PUT, "/sessions/"), is_for(hyper::Method::PUT, "/state/"));
+    let is_record_read = is_for(hyper::Method::GET, "/sessions/");
+    let status = br#""is":"deleted""#;
+    let is_deletion = is_commit && body.windows(status.len()).any(|part| part == status);
     let response = service.call(hyper::Request::from_parts(parts, Body::from(body))).await;
-    if is_commit && response.as_ref().is_ok_and(|response| response.status().is_success()) {
-        faults.commits.fetch_add(1, Ordering::Relaxed);
+    let has_succeeded = response.as_ref().is_ok_and(|response| response.status().is_success());
+    let counts = [
+        (is_commit, &faults.commits),
+        (is_deletion, &faults.deletions),
+        (is_blob, &faults.blobs),
+        (is_record_read, &faults.record_reads),
+    ];
+    for (_, counter) in counts.into_iter().filter(|(is_counted, _)| *is_counted && has_succeeded) {
+        counter.fetch_add(1, Ordering::Relaxed);
     }
     if faults.happens(&faults.lost) {
         return Err(cut());

@@ -85,6 +85,7 @@ pub(crate) fn http(
         let addresses = addresses.map_err(|error| format!("--host {}: {error}", arguments.host))?;
         let address =
             addresses.into_iter().next().ok_or_else(|| format!("--host {}: no address found", arguments.host))?;
+        arguments.serve.sessions.cluster.check_address(address.ip())?;
         let options = arguments.options(transport, !is_loopback(address.ip()))?;
         Ok((address, options))
     });

@@ -177,7 +177,7 @@ impl ServeArguments {
                 return Err(CommandError::new("--store: the server has no sessions")
                     .with_hint("add --toolset interpreter, or --toolset all"));
             }
-            _ => self.sessions.join_cluster(address)?,
+            _ => self.sessions.join_cluster(address, self.limits.max_wait)?,
         };
         // Weak sandboxes refuse the options of the network before its files are read.
         let native = self.native_backends(&mounts, global.offline(), tracker)?;

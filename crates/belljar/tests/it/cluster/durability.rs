@@ -28,6 +28,10 @@ impl Shared {
         self.server.faults.commits.load(Ordering::Relaxed)
     }
 
+    fn blobs(&self) -> u64 {
+        self.server.faults.blobs.load(Ordering::Relaxed)
+    }
+
     fn set_unavailable(&self, is_unavailable: bool) {
         self.server.faults.unavailable.store(if is_unavailable { 1000 } else { 0 }, Ordering::Relaxed);
     }
@@ -36,6 +40,19 @@ impl Shared {
 fn crash(mut replica: Listening) {
     replica.child.kill().unwrap();
     replica.child.wait().unwrap();
+}
+
+#[test]
+fn cell_costs_two_writes() {
+    let shared = Shared::new();
+    let one = shared.durable("store");
+    let session = open(&one, "x = 0");
+    for number in 1..=5 {
+        let before = (shared.commits(), shared.blobs());
+        assert_eq!(value(&one, &session, "x += 1\nx"), number.to_string());
+        // The state, and the record of the session.
+        assert_eq!((shared.commits() - before.0, shared.blobs() - before.1), (1, 1));
+    }
 }
 
 #[test]

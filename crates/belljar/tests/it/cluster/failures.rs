@@ -159,6 +159,18 @@ fn forged_requests_of_replicas_are_refused() {
 }
 
 #[test]
+fn address_that_other_replicas_cannot_reach_is_refused() {
+    let shared = Shared::new();
+    let arguments = ["--toolset", "interpreter", "--host", "0.0.0.0", "--insecure-no-auth"];
+    let run = shared.belljar("streamable-http-stateless", &arguments).run();
+    assert_eq!(run.status, Some(2), "{run:?}");
+    assert!(run.stderr.contains("--advertise is missing") && run.stderr.contains("hint: add --advertise"), "{run:?}");
+    let advertised = [&arguments[..], &["--advertise", "http://127.0.0.1:1"]].concat();
+    let replica = shared.replica_with("streamable-http-stateless", &advertised);
+    assert!(replica.address.starts_with("0.0.0.0:"), "{}", replica.address);
+}
+
+#[test]
 fn store_that_cannot_be_reached_is_named_at_the_start() {
     let shared = Shared::new();
     shared.server.faults.unavailable.store(1000, Ordering::Relaxed);

@@ -2,13 +2,14 @@
 
 mod console;
 mod durability;
+mod expiry;
 mod failures;
 mod images;
 mod moving;
 mod runs;
 #[path = "../../../../belljar-store/tests/support/s3_server.rs"]
-#[expect(dead_code, reason = "the tests of belljar-store use the rest")]
 mod s3_server;
+mod tasks;
 mod tls;
 
 use std::process::Stdio;

@@ -75,6 +75,8 @@ fn sessions_of_a_store_are_listed_exported_imported_and_deleted() {
     assert!(missing.stderr.contains("does not exist in s3://bucket/tests"), "{missing:?}");
     let imported = command(&["import", file.to_str().unwrap()]);
     assert_eq!(imported.status, Some(0), "{imported:?}");
+    // The commands have left the cluster.
+    assert_eq!(shared.server.names("/nodes/"), [""; 0]);
     let mut wire = shared.wire(Belljar::new(), &[]);
     assert_eq!(run(&mut wire, imported.stdout.trim(), "x")["result"], "[1]");
 }
