@@ -317,7 +317,11 @@ impl SessionTools {
             }
             let reply = tokio::select! {
                 reply = elicit(&context.peer, message) => reply,
-                () = run.answered(call) => continue,
+                () = run.answered(call) => {
+                    // An operator has answered. The client may have left: a transport reports that seconds later.
+                    self.unless_ended(run, |_| run.detach());
+                    continue;
+                }
             };
             let answer = match reply {
                 Ok(line) => RunAnswer::Text(line),
