@@ -63,8 +63,7 @@ fn percent_encoded(secret: &str, unreserved: &str, upper: bool, plus: bool) -> V
 
 /// Returns the secret as the content of texts of JSON, Python and HTML.
 fn escaped(secret: &str) -> Vec<String> {
-    let json = serde_json::to_string(secret).unwrap_or_default();
-    let json = json.get(1..json.len().saturating_sub(1)).unwrap_or_default().to_owned();
+    let json = json_content(secret);
     let ascii: String = json.chars().map(|c| if c.is_ascii() { c.to_string() } else { unicode_escape(c) }).collect();
     let repr = secret.replace('\\', "\\\\");
     let html = secret.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
@@ -73,6 +72,9 @@ fn escaped(secret: &str) -> Vec<String> {
         ascii.replace('/', "\\/"),
         ascii.to_uppercase().replace("\\U", "\\u"),
         json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026"),
+        // The arguments of tools are JSON in a text of JSON.
+        json_content(&json),
+        json_content(&ascii),
         json,
         ascii,
         repr.replace('\'', "\\'"),
@@ -83,6 +85,12 @@ fn escaped(secret: &str) -> Vec<String> {
         html.replace('"', "&quot;"),
         html,
     ]
+}
+
+/// Returns a text as it is between the quotes of JSON.
+fn json_content(text: &str) -> String {
+    let json = serde_json::to_string(text).unwrap_or_default();
+    json.get(1..json.len().saturating_sub(1)).unwrap_or_default().to_owned()
 }
 
 fn unicode_escape(c: char) -> String {

@@ -55,8 +55,7 @@ fn large_values_and_arguments_of_tools_are_without_secrets() {
         assert_eq!(reported(&mut wire, &code(VALUE)), masked, "{large}");
     }
     // The tool returns its argument.
-    let code =
-        format!("from tools import t\n(await t.echo(value={VALUE} + '.' * 5000))['value'] == {mask} + '.' * 5000");
+    let code = format!("from tools import t\nset((await t.echo(value={VALUE} + '.' * 5000))['value']) == set('*.')");
     assert_eq!(reported(&mut wire, &code)["json"], "true");
 }
 
