@@ -16,17 +16,21 @@ const USAGE: &str = "\
 Usage: cargo xtask fuzz [OPTIONS] [TARGET…]
 
 Builds the fuzz targets and runs each, or those that are named, on its corpus in fuzz/corpus. Inputs that cover more are
-written to fuzz/new-corpus in the build folder, and are used by the next run, too.
+written to fuzz/new-corpus in the build folder, and are used by the next run, too. The targets messages, wheels and
+worker_frames are built on top of uv, which takes a quarter of an hour: they run with --large, or if they are named.
 
 Options:
   --seconds N  how long each runs [default: 60]
   --hours N    how long each runs
+  --large      the targets that take long to build, too
   --store      afterwards, replace fuzz/corpus by a small set of inputs of both that covers most";
 
 /// Instrumentation for coverage, as cargo-fuzz has it.
 const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Cdebug-assertions -Zsanitizer=address";
+/// The targets with the feature `large` of the crate.
+const LARGE: [&str; 3] = ["messages", "wheels", "worker_frames"];
 /// The largest input in the stored corpus, in bytes.
 const MAX_STORED: u64 = 4096;
 /// The most inputs of a target in the stored corpus.
@@ -35,6 +39,7 @@ const STORED_INPUTS: usize = 48;
 struct Options {
     seconds: u64,
     store: bool,
+    large: bool,
     targets: Vec<String>,
 }
 
@@ -48,8 +53,12 @@ pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, Stri
     if let Some(unknown) = options.targets.iter().find(|name| !known.contains(name)) {
         return Err(format!("there is no fuzz target {unknown}; there are: {}", known.join(", ")));
     }
-    let selected = if options.targets.is_empty() { known } else { options.targets };
-    let programs = build()?;
+    let is_large = |name: &String| LARGE.contains(&name.as_str());
+    let selected: Vec<String> = match options.targets.is_empty() {
+        true => known.into_iter().filter(|name| options.large || !is_large(name)).collect(),
+        false => options.targets,
+    };
+    let programs = build(selected.iter().any(is_large))?;
     let mut failed = Vec::new();
     for name in &selected {
         let target = Target::new(&programs, name)?;
@@ -66,7 +75,7 @@ pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, Stri
 }
 
 fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options>, String> {
-    let mut options = Options { seconds: 60, store: false, targets: Vec::new() };
+    let mut options = Options { seconds: 60, store: false, large: false, targets: Vec::new() };
     while let Some(argument) = arguments.next() {
         let mut number = || {
             let text = arguments.next().ok_or(format!("{argument} needs a number\n\n{USAGE}"))?;
@@ -77,6 +86,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options>,
             "--seconds" => options.seconds = number()?.clamp(1.0, 1e6) as u64,
             "--hours" => options.seconds = (number()? * 3600.0).clamp(1.0, 1e6) as u64,
             "--store" => options.store = true,
+            "--large" => options.large = true,
             option if option.starts_with('-') => return Err(format!("unknown option {option}\n\n{USAGE}")),
             _ => options.targets.push(argument),
         }
@@ -95,8 +105,8 @@ fn targets() -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// Builds all targets. Returns the folder of the programs.
-fn build() -> Result<PathBuf, String> {
+/// Builds the targets, those that take long to build if `large` is set. Returns the folder of the programs.
+fn build(large: bool) -> Result<PathBuf, String> {
     let host = host()?;
     let folder = target_directory()?.join("fuzz");
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -107,6 +117,7 @@ fn build() -> Result<PathBuf, String> {
         // With `--target`, build scripts are not instrumented.
         .args(["build", "--bins", "--locked", "--target", &host, "--manifest-path", "fuzz/Cargo.toml", "--target-dir"])
         .arg(&folder)
+        .args(if large { &["--features", "large"][..] } else { &[] })
         .env("RUSTFLAGS", COVERAGE)
         .env("RUSTC_BOOTSTRAP", "1")
         .current_dir(workspace()?)
