@@ -225,8 +225,8 @@ impl<'a> CellCalls<'a> {
         self.state.lock().since.is_some()
     }
 
-    /// Returns the time for which at least one call was in progress, without the time in which replies were written: the
-    /// time limit of code that does not read them runs.
+    /// Returns the time for which at least one call was in progress, without the time in which replies were written:
+    /// the time limit of code that does not read them runs.
     pub(crate) fn elapsed(&self) -> Duration {
         let state = self.state.lock();
         state.used + state.since.map_or(Duration::ZERO, |since| since.elapsed())

@@ -83,8 +83,8 @@ impl Scrubber {
         }
     }
 
-    /// Reads a part of a file, without secrets that are in it, begin before it or go on after it. `read` returns at most
-    /// a number of bytes of the file from an offset on.
+    /// Reads a part of a file, without secrets that are in it, begin before it or go on after it. `read` returns at
+    /// most a number of bytes of the file from an offset on.
     ///
     /// # Errors
     /// The error of `read`.

@@ -192,8 +192,8 @@ pub(crate) fn run_if_child() {
     std::process::exit(0);
 }
 
-/// Makes the calls whose positions in [`ATTACKS`] or [`PERMITTED`] arrive, each with a number. Sends each result, or the
-/// negative error number.
+/// Makes the calls whose positions in [`ATTACKS`] or [`PERMITTED`] arrive, each with a number. Sends each result, or
+/// the negative error number.
 fn make_calls(mut channel: UnixStream, parent: i64) -> std::io::Result<()> {
     let (mut position, mut given) = ([0; 4], [0; 8]);
     loop {
@@ -209,8 +209,8 @@ fn make_calls(mut channel: UnixStream, parent: i64) -> std::io::Result<()> {
             Parent => parent,
             Given => i64::from_le_bytes(given),
         };
-        // SAFETY: a call that is refused accesses no memory. The permitted ones get addresses of `SCRATCH`, whose values
-        // no other code reads, and of memory that one of them has mapped.
+        // SAFETY: a call that is refused accesses no memory. The permitted ones get addresses of `SCRATCH`, whose
+        // values no other code reads, and of memory that one of them has mapped.
         let result = unsafe { libc::syscall(*number, value(0), value(1), value(2), value(3), value(4), value(5)) };
         let error = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
         let result = if result < 0 { -i64::from(error) } else { result };

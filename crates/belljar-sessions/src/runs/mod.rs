@@ -396,9 +396,9 @@ impl Run {
         self.progress.lock().is_fetched = true;
     }
 
-    /// Asks the client, and waits for its answer, or for that of an operator. Returns the answer and the party that gave
-    /// it. A question that was open before, or whose answer has arrived, is the same one. When the future is dropped,
-    /// the question is withdrawn.
+    /// Asks the client, and waits for its answer, or for that of an operator. Returns the answer and the party that
+    /// gave it. A question that was open before, or whose answer has arrived, is the same one. When the future is
+    /// dropped, the question is withdrawn.
     ///
     /// `holds_thread` is set if the code holds its thread while it waits: unless it is recorded, such a run cannot be
     /// saved, and its question is put at once.
