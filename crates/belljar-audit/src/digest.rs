@@ -1,4 +1,4 @@
-//! Digests that stand for code, and for identifiers that give access.
+//! Digests, recorded instead of code and of identifiers that give access.
 
 use sha2::{Digest as _, Sha256};
 
