@@ -20,6 +20,7 @@ Exceptions of the user's code do not leave these functions: they are part of the
 import importlib
 import sys
 from collections.abc import Callable, Generator
+from functools import partial
 from json import dumps, loads
 from types import ModuleType
 from typing import Any
@@ -288,13 +289,25 @@ def _advance(steps: Outcome | Steps, interrupt: KeyboardInterrupt | None = None)
 
 
 def _interruptible(act: Callable[[], Outcome]) -> Outcome:
-    """Calls ``act``. An interrupt that arrives outside of the code which it continues is raised in that code."""
-    try:
-        return act()
-    except KeyboardInterrupt as interrupt:
-        if _waiting is None or _waiting.gi_suspended is False:
-            raise
-        return _advance(_waiting, interrupt)
+    """Calls ``act``. An interrupt that arrives outside of the code which it continues is raised in that code.
+
+    If the code waits afterwards, its output is flushed here, where an interrupt is not lost.
+    """
+    while True:
+        try:
+            outcome = act()
+            if outcome["kind"] == "waiting":
+                streams.flush()
+            return outcome
+        except KeyboardInterrupt as interrupt:
+            if not _is_waiting():
+                raise
+            act = partial(_advance, _waiting, interrupt)
+
+
+def _is_waiting() -> bool:
+    """Returns whether a request waits, and its code is not running."""
+    return _waiting is not None and _waiting.gi_suspended
 
 
 def _shell_module() -> ModuleType:
@@ -309,23 +322,37 @@ def _finish() -> Outcome:
 
 def _answer(act: Callable[[], Outcome]) -> str:
     try:
-        with streams.Guard() as guard:
-            errors = []
+        while True:
             try:
-                memory_reserve.reserve()
-                outcome = _interruptible(act)
-                if outcome["kind"] == "waiting":
-                    guard.leaves_streams = True
-                else:
-                    interrupts.raise_pending()
-            except BaseException as error:
-                if isinstance(error, MemoryError):
-                    memory_reserve.release()
-                outcome = tracebacks.outcome(error)
-                errors.append(error)
-            tracebacks.release(errors)
-        return dumps(outcome)
+                return _guarded(act)
+            except KeyboardInterrupt as interrupt:
+                # It arrived after the code had begun to wait.
+                if not _is_waiting():
+                    raise
+                act = partial(_advance, _waiting, interrupt)
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BaseException:
         return _INTERNAL_ERROR
+
+
+def _guarded(act: Callable[[], Outcome]) -> str:
+    with streams.Guard() as guard:
+        errors = []
+        try:
+            memory_reserve.reserve()
+            outcome = _interruptible(act)
+            if outcome["kind"] == "waiting":
+                guard.leaves_streams = True
+            else:
+                interrupts.raise_pending()
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and _is_waiting():
+                guard.leaves_streams = True
+                raise
+            if isinstance(error, MemoryError):
+                memory_reserve.release()
+            outcome = tracebacks.outcome(error)
+            errors.append(error)
+        tracebacks.release(errors)
+    return dumps(outcome)

@@ -2,7 +2,6 @@
 
 import io
 import sys
-from contextlib import suppress
 from typing import Self, TextIO
 
 
@@ -11,24 +10,30 @@ class Guard:
 
     def __init__(self) -> None:
         self.leaves_streams = False
-        """True if the cell waits: it may have replaced the streams, and goes on with its own. They are only flushed."""
+        """True if the cell waits: it may have replaced the streams, and goes on with its own. See `flush`."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
+        if self.leaves_streams:
+            return
         for name, descriptor in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
             current, original = getattr(sys, name, None), getattr(sys, f"__{name}__", None)
             if descriptor:
                 _flush(current)
-            if self.leaves_streams:
-                continue
             if not _is_open(original):
                 original = _reopened(descriptor)
                 setattr(sys, f"__{name}__", original)
             if current is not original:
                 setattr(sys, name, original)
                 _flush(original)
+
+
+def flush() -> None:
+    """Flushes the streams of a cell that waits. Raises an interrupt that arrives meanwhile."""
+    for name in ("stdout", "stderr"):
+        _flush(getattr(sys, name, None), KeyboardInterrupt)
 
 
 def _is_open(stream: object) -> bool:
@@ -38,10 +43,14 @@ def _is_open(stream: object) -> bool:
         return False  # The stream is missing, or detached from its buffer.
 
 
-def _flush(stream: object) -> None:
+def _flush(stream: object, *raised: type[BaseException]) -> None:
     # The stream may be the user's own, or closed; output that is lost then, and exceptions, do not matter here.
-    with suppress(BaseException):
+    try:
         stream.flush()  # type: ignore[attr-defined]
+    except raised:
+        raise
+    except BaseException:
+        return
 
 
 def _reopened(descriptor: int) -> TextIO:

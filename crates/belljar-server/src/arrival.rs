@@ -33,8 +33,9 @@ use crate::{session_tools, tool};
 /// The time for which a call waits for calls that arrived before it and were not handled, for example because their
 /// bodies are incomplete. It then runs before them.
 const TURN_TIMEOUT: Duration = Duration::from_secs(60);
-/// The time for which an interrupt waits for such calls, at each of its two turns.
-const INTERRUPT_TURN_TIMEOUT: Duration = Duration::from_secs(1);
+/// The time for which an interrupt waits for such calls, at each of its two turns. A busy machine may take seconds to
+/// read a body that has arrived.
+const INTERRUPT_TURN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The turns of all requests with equal keys, in the order of arrival. Clones share them.
 pub(crate) struct ArrivalOrder<K>(Arc<Mutex<Turns<K>>>);

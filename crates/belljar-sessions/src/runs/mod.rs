@@ -347,7 +347,7 @@ impl Run {
 
     /// Returns whether the run asks something that the client must not see before the run is saved.
     pub(crate) fn has_hidden_questions(&self) -> bool {
-        self.progress.lock().questions.values().any(|question| !question.is_visible)
+        has_hidden(&self.progress.lock().questions)
     }
 
     /// Returns the result, if the run has ended.
@@ -561,18 +561,20 @@ impl Run {
     /// more. Returns false if the calls go on.
     ///
     /// An answer that has arrived before would be forgotten: its call would have it without acting on it, or never look
-    /// for it again, and nothing would wake the run.
+    /// for it again, and nothing would wake the run. A question that is not visible yet is not in the saved run: it
+    /// would never be put, and the run would wait for ever.
     pub(crate) fn suspend(&self, can_suspend: impl FnOnce() -> bool) -> bool {
         {
             let mut progress = self.progress.lock();
-            if !progress.answers.is_empty() {
+            if !progress.answers.is_empty() || has_hidden(&progress.questions) {
                 return false;
             }
             progress.is_suspending = true;
         }
         // Not locked: calls lock their own state before the run's.
-        let is_suspended = can_suspend();
+        let can_suspend = can_suspend();
         let mut progress = self.progress.lock();
+        let is_suspended = can_suspend && !has_hidden(&progress.questions);
         progress.is_suspending = false;
         progress.suspensions += u64::from(is_suspended);
         drop(progress);
@@ -611,6 +613,10 @@ impl Run {
             waker.wake();
         }
     }
+}
+
+fn has_hidden(questions: &BTreeMap<u64, OpenQuestion>) -> bool {
+    questions.values().any(|question| !question.is_visible)
 }
 
 /// Withdraws a question when the call that asked it ends.

@@ -57,6 +57,20 @@ async fn run_is_not_suspended_while_its_call_has_not_received_an_answer() {
 }
 
 #[tokio::test]
+async fn run_is_not_suspended_while_a_question_is_not_saved() {
+    let run = asking_run();
+    let mut asking = std::pin::pin!(run.ask(2, "And this?".into(), false));
+    assert_eq!(poll(asking.as_mut()), None);
+    assert!(!run.suspend(|| true));
+    run.show_questions();
+    // Another one is asked meanwhile.
+    let mut later = std::pin::pin!(run.ask(3, "And that?".into(), false));
+    assert!(!run.suspend(|| poll(later.as_mut()).is_none()));
+    run.show_questions();
+    assert!(run.suspend(|| true));
+}
+
+#[tokio::test]
 async fn answer_during_and_after_a_suspension_is_for_the_next_call() {
     let run = asking_run();
     {

@@ -157,15 +157,19 @@ fn interrupt_waits_for_the_body_of_the_cell_before_it() {
     let id = id.unwrap_or_else(|| panic!("{first}"));
 
     let cell = call(3, "execute_code", json!({ "code": "while True: pass", "session_id": id })).to_string();
-    let (begin, end) = cell.as_bytes().split_at(cell.len() / 2);
     let usual = [("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream")];
-    let mut cell_stream = server.open_for("POST", "/mcp", &[&usual[..], &headers].concat(), begin, cell.len());
-    std::thread::sleep(Duration::from_millis(100));
+    let asks = [("Expect", "100-continue")];
+    let mut cell_stream = server.open_for("POST", "/mcp", &[&usual[..], &asks, &headers].concat(), &[], cell.len());
+    // The server has read the head, and waits for the body.
+    let mut goes_on = [0; b"HTTP/1.1 100 Continue\r\n\r\n".len()];
+    cell_stream.read_exact(&mut goes_on).unwrap();
+    assert_eq!(&goes_on, b"HTTP/1.1 100 Continue\r\n\r\n");
     let message = call(4, "interrupt_session", json!({ "session_id": id }));
     std::thread::scope(|scope| {
         let interrupt = scope.spawn(|| server.post(&headers, &message));
+        // It most often arrives meanwhile; if it arrives later, it interrupts the cell as well.
         std::thread::sleep(Duration::from_millis(200));
-        cell_stream.write_all(end).unwrap();
+        cell_stream.write_all(cell.as_bytes()).unwrap();
         let (_, interrupted) = interrupt.join().unwrap();
         assert!(interrupted.contains("The running code was interrupted"), "{interrupted}");
     });

@@ -85,6 +85,24 @@ fn waiting_cell_is_interrupted_where_it_waits() {
     assert_eq!(session.value("kept"), "7");
 }
 
+/// The stream raises what an interrupt raises that arrives while the output of a cell is flushed which waits.
+#[test]
+fn interrupt_during_the_flush_of_a_waiting_cell_is_raised_where_it_waits() {
+    let mut session = Session::start([]);
+    session.run(
+        "import asyncio, sys\nclass Interrupted:\n    count = 0\n    def write(self, text):\n        return len(text)\n\
+         \x20   def flush(self):\n        try:\n            asyncio.get_running_loop()\n        except RuntimeError:\n\
+         \x20           self.count += 1\n            if self.count == 1:\n                raise KeyboardInterrupt",
+    );
+    let code = "usual, stream = sys.stdout, Interrupted()\nsys.stdout = stream\ntry:\n    await asyncio.sleep(600)\n\
+                finally:\n    sys.stdout = usual\n    print('cleaned up')";
+    let cell = send_cell(&mut session.wire, code, Some(&session.id));
+    let answer = fields(&session.wire.answer(cell)["result"]);
+    assert!(answer["error"].as_str().unwrap().starts_with("KeyboardInterrupt"), "{answer:#}");
+    assert!(answer["output"].to_string().contains("cleaned up"), "{answer:#}");
+    assert_eq!(session.value("stream.count"), "1");
+}
+
 #[test]
 fn timeout_of_the_caller_ends_a_wait() {
     let mut session = Session::start([]);
