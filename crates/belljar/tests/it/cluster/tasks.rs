@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use super::Shared;
 use crate::harness::Belljar;
@@ -60,17 +61,42 @@ fn kill(mut replica: Listening) {
     replica.child.wait().unwrap();
 }
 
+/// A folder that replicas mount, in which code waits for a file.
+struct Gate(TempDir);
+
+impl Gate {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn replica(&self, shared: &Shared, toolset: &str) -> Listening {
+        let mount = format!("{}:/gate", self.0.path().display());
+        shared.replica_with("streamable-http-stateless", &["--toolset", toolset, "--mount", &mount])
+    }
+
+    /// Returns code that waits until the gate is opened under this name, and has the value of `last`.
+    fn code(name: &str, last: &str) -> String {
+        format!("import asyncio, os\nwhile not os.path.exists('/gate/{name}'): await asyncio.sleep(0.2)\n{last}")
+    }
+
+    fn open(&self, name: &str) {
+        std::fs::write(self.0.path().join(name), "").unwrap();
+    }
+}
+
 #[test]
 fn result_of_a_task_outlives_its_replica() {
-    let shared = Shared::new();
-    let [one, two, three] = [shared.replica(), shared.replica(), shared.replica()];
+    let (shared, gate) = (Shared::new(), Gate::new());
+    let [one, two, three] = [(); 3].map(|()| gate.replica(&shared, "interpreter"));
     // A result that the record of the run has, and one that is too large for that.
     for (number, length) in [3, 40_000].into_iter().enumerate() {
-        let code = format!("import asyncio\nawait asyncio.sleep(8)\nprint('x' * {length})\n{length}");
-        let task = begin(&one, &code);
+        let name = number.to_string();
+        let task = begin(&one, &Gate::code(&name, &format!("print('x' * {length})\n{length}")));
         for replica in [&one, &two, &three] {
-            assert_eq!(get(replica, &task)["status"], "working");
+            let found = get(replica, &task);
+            assert_eq!(found["status"], "working", "{found:#}");
         }
+        gate.open(&name);
         let result = poll(&[&two, &three], &task);
         assert_eq!(result["structuredContent"]["result"], length.to_string(), "{result:#}");
         assert_eq!(shared.server.names("/contents/runs/").len(), number);
@@ -78,7 +104,8 @@ fn result_of_a_task_outlives_its_replica() {
             assert_eq!(get(replica, &task)["result"], result);
         }
     }
-    let task = begin(&one, "import asyncio\nawait asyncio.sleep(3)\n'last'");
+    gate.open("last");
+    let task = begin(&one, &Gate::code("last", "await asyncio.sleep(3)\n'last'"));
     let result = poll(&[&one], &task);
     kill(one);
     // No client has polled it there before.
@@ -90,11 +117,13 @@ fn result_of_a_task_outlives_its_replica() {
 
 #[test]
 fn result_of_code_without_a_session_outlives_its_replica() {
-    let shared = Shared::new();
-    let [one, two] = [(); 2].map(|()| shared.replica_with("streamable-http-stateless", &["--toolset", "all"]));
-    let code = "import asyncio\nawait asyncio.sleep(6)\n'slept'";
+    let (shared, gate) = (Shared::new(), Gate::new());
+    let [one, two] = [(); 2].map(|()| gate.replica(&shared, "all"));
+    let code = Gate::code("opened", "'slept'");
     let task = begin_call(&one, "run_python_code", json!({ "python_code": code }));
-    assert_eq!(get(&two, &task)["status"], "working");
+    let found = get(&two, &task);
+    assert_eq!(found["status"], "working", "{found:#}");
+    gate.open("opened");
     let result = poll(&[&one], &task);
     kill(one);
     assert_eq!(get(&two, &task)["result"], result);
@@ -103,15 +132,16 @@ fn result_of_code_without_a_session_outlives_its_replica() {
 
 #[test]
 fn run_that_has_ended_is_listed_until_its_client_has_the_result() {
-    let shared = Shared::new();
-    let [one, two] = [shared.replica(), shared.replica()];
+    let (shared, gate) = (Shared::new(), Gate::new());
+    let [one, two] = [(); 2].map(|()| gate.replica(&shared, "interpreter"));
     // Its client may list the runs of all.
     let mut wire = shared.wire(Belljar::new(), &[]);
-    let task = begin(&one, "import asyncio\nawait asyncio.sleep(6)\n'slept'");
+    let task = begin(&one, &Gate::code("opened", "'slept'"));
     let states = |wire: &mut Wire| -> Vec<[Value; 2]> {
         runs(wire).iter().map(|run| [run["status"].clone(), run["outcome"].clone()]).collect()
     };
-    assert_eq!(states(&mut wire), [[json!("waiting"), json!("paused")]]);
+    wait_for(|| states(&mut wire) == [[json!("waiting"), json!("paused")]]);
+    gate.open("opened");
     wait_for(|| states(&mut wire) == [[json!("completed"), json!("completed")]]);
     kill(one);
     poll(&[&two], &task);
