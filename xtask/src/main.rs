@@ -6,6 +6,7 @@ mod features;
 mod fuzz;
 mod soak;
 mod style;
+mod test_run;
 mod wheel;
 mod workspace;
 
@@ -20,6 +21,7 @@ Chores:
   fuzz            run the fuzz targets on their corpora, and beyond
   soak            put an MCP server under mixed load with faults, for a while
   style           count avoided patterns of speech in comments and docs, and fail above the limits
+  test            run all tests, and once more by themselves the few that fail
   wheel           build the Python wheel, install it and run its tests";
 
 fn main() -> ExitCode {
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
         Some("fuzz") => fuzz::main(arguments),
         Some("soak") => soak::main(arguments),
         Some("style") => style::main(arguments),
+        Some("test") => test_run::main(arguments),
         Some("wheel") => wheel::main(arguments),
         Some("help" | "--help" | "-h") => {
             println!("{USAGE}");
