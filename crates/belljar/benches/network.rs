@@ -26,7 +26,7 @@ const AT_ONCE: usize = 200;
 /// The bytes of the download.
 const DOWNLOAD: usize = 200_000_000;
 /// The runs that do not use the network.
-const RUNS: usize = 40;
+const RUNS: usize = 400;
 /// The sessions with an idle connection each.
 const SESSIONS: usize = 1_000;
 
