@@ -9,6 +9,7 @@ use belljar_store::{Activation, Changes, CommitError, Replica};
 use belljar_testing::{Trial, trial};
 
 use crate::backends::{Backend, Kind, facts, key};
+use crate::peer_links::PeerLinks;
 use crate::{ETCD, block_on};
 
 const REPLICAS: usize = 4;
@@ -19,6 +20,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("counting::on_a_store_with_failures", &[], on_a_store_with_failures),
         trial("counting::with_etcd_whose_members_fail", ETCD, with_etcd_whose_members_fail),
+        trial("counting::with_etcd_whose_leader_is_cut_off", ETCD, with_etcd_whose_leader_is_cut_off),
     ]
 }
 
@@ -126,5 +128,24 @@ fn with_etcd_whose_members_fail() {
             etcd.resume((member + 1) % 3);
             tokio::time::sleep(Duration::from_secs(2)).await;
         }
+    });
+}
+
+/// The leader that is cut off answers its clients, but can commit nothing, and learns of no lease that has run out.
+fn with_etcd_whose_leader_is_cut_off() {
+    let mut backend = Backend::new(Kind::S3);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (etcd, links) = runtime.block_on(PeerLinks::start());
+    backend.reconnect_to(etcd.url("test"));
+    run(&backend, async || {
+        let mut cut = Vec::new();
+        for _ in 0..2 {
+            cut.push(links.cut_leader_off().await);
+            // Longer than a lease.
+            tokio::time::sleep(Duration::from_secs(12)).await;
+            links.restore();
+            tokio::time::sleep(Duration::from_secs(3)).await;
+        }
+        assert_ne!(cut[0], cut[1], "the member that was cut off leads again without an election");
     });
 }

@@ -49,19 +49,25 @@ fn is_healthy(port: u16) -> std::io::Result<bool> {
 
 impl EtcdCluster {
     pub(crate) async fn start() -> Self {
-        let directory = tempfile::tempdir().unwrap();
         let ports = free_ports(6);
-        let peer = |index: usize| format!("http://127.0.0.1:{}", ports[3 + index]);
-        let initial: Vec<String> = (0..3).map(|index| format!("m{index}={}", peer(index))).collect();
+        Self::start_at(&ports, &ports[3..]).await
+    }
+
+    /// Starts a cluster whose members listen at these ports: three for clients, and three for other members, which use
+    /// the advertised ports instead.
+    pub(crate) async fn start_at(ports: &[u16], advertised: &[u16]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let url = |port: u16| format!("http://127.0.0.1:{port}");
+        let initial: Vec<String> = (0..3).map(|index| format!("m{index}={}", url(advertised[index]))).collect();
         let members = (0..3).map(|index| {
-            let client = format!("http://127.0.0.1:{}", ports[index]);
+            let client = url(ports[index]);
             let options = [
                 ("--name", format!("m{index}")),
                 ("--data-dir", directory.path().join(format!("m{index}")).to_str().unwrap().to_owned()),
                 ("--listen-client-urls", client.clone()),
                 ("--advertise-client-urls", client),
-                ("--listen-peer-urls", peer(index)),
-                ("--initial-advertise-peer-urls", peer(index)),
+                ("--listen-peer-urls", url(ports[3 + index])),
+                ("--initial-advertise-peer-urls", url(advertised[index])),
                 ("--initial-cluster", initial.join(",")),
             ];
             let arguments: Vec<String> =

@@ -9,6 +9,7 @@ mod counting;
 mod etcd_cluster;
 mod failures;
 mod ownership;
+mod peer_links;
 mod probing;
 #[path = "../support/s3_server.rs"]
 mod s3_server;
