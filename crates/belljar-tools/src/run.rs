@@ -156,20 +156,23 @@ impl ToolRun {
         let operation = async move {
             let (guard, left) = shared.clock.begin();
             let exceeded = || Err(ToolFailure::from(ExceededLimit::Wait(shared.tools.limits.wait)).into());
-            // A timer of zero would let an operation that takes less than a millisecond succeed.
-            let work = async {
-                match begun? {
-                    Some(begun) => shared.call(Operating { id, stage }, begun).await.map_err(FunctionError::from),
-                    None => shared.operate(&name, &arguments).await,
+            let result = {
+                // Pinned here: each future that the work is moved into would reserve room for it once more.
+                let mut work = pin!(async {
+                    match begun? {
+                        Some(begun) => shared.call(Operating { id, stage }, begun).await.map_err(FunctionError::from),
+                        None => Box::pin(shared.operate(&name, &arguments)).await,
+                    }
+                });
+                // A timer of zero would let an operation that takes less than a millisecond succeed.
+                if left.is_zero() {
+                    exceeded()
+                } else if shared.journal.is_some() {
+                    // The time of a question does not count, and each request has its own limit.
+                    work.as_mut().await
+                } else {
+                    tokio::time::timeout(left, work.as_mut()).await.unwrap_or_else(|_| exceeded())
                 }
-            };
-            let result = if left.is_zero() {
-                exceeded()
-            } else if shared.journal.is_some() {
-                // The time of a question does not count, and each request has its own limit.
-                work.await
-            } else {
-                tokio::time::timeout(left, work).await.unwrap_or_else(|_| exceeded())
             };
             drop(guard);
             // Locked: an operation is in progress until its reply was sent, and not any more when the code has it.
@@ -428,7 +431,8 @@ impl Shared {
         if is_granted() {
             return Ok(());
         }
-        let asking = self.ask_in_turn(operating, call, server, tool, fingerprint);
+        // Boxed: calls that need no approval, of which there may be thousands, have no room for it.
+        let asking = Box::pin(self.ask_in_turn(operating, call, server, tool, fingerprint));
         if self.journal.is_none() {
             return asking.await;
         }
