@@ -39,11 +39,8 @@ impl SessionTools {
             let (calls, observer) = calls_of(&run, &client, self.tools.as_ref(), SavedRun::default(), &scope);
             self.live.insert(&run, LiveRun::new(client, calls.clone()));
             let report = self.sessions.execute_run(&run, cell, observer, calls);
-            let (this, number) = (self.clone(), run.cell_number());
-            tokio::spawn(async move {
-                let report = report.await;
-                this.complete(&run, report, None).await;
-            });
+            let number = run.cell_number();
+            self.complete_later(run, report, None);
             return number.ok_or(SessionError::Gone);
         }
         let observer: Arc<dyn CellObserver> = Arc::new(NullObserver);

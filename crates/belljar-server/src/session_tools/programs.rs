@@ -139,11 +139,7 @@ impl SessionTools {
         self.live.insert(&run, LiveRun::new(client.clone(), calls.clone()));
         self.visible_programs.lock().insert(run.session.clone());
         let report = self.sessions.execute_run(&run, cell, observer, calls);
-        let (this, began) = (self.clone(), run.clone());
-        tokio::spawn(async move {
-            let report = report.await;
-            this.complete(&began, report, None).await;
-        });
+        self.complete_later(run.clone(), report, None);
         if is_task {
             client.detach();
         }

@@ -78,11 +78,7 @@ impl SessionTools {
     pub(super) fn follow(&self, run: Arc<Run>, report: ResumedReport) {
         let (client, calls) = (CellClient::absent(), Arc::new(ServerCalls { tools: None }));
         self.live.insert(&run, LiveRun::new(client, calls));
-        let this = self.clone();
-        tokio::spawn(async move {
-            let report = report.await;
-            this.complete(&run, report, None).await;
-        });
+        self.complete_later(run, report, None);
     }
 
     /// Forks a session. If its cell waits, that of the new session waits, too.
@@ -174,16 +170,27 @@ impl SessionTools {
         });
         let (run, report) = queued.await.inspect_err(|_| client.detach())?;
         self.visible_sessions.lock().insert(run.session.clone());
-        let (this, began) = (self.clone(), run.clone());
-        tokio::spawn(async move {
-            let report = report.await;
-            this.complete(&began, report, Some(&caller)).await;
-        });
+        self.complete_later(run.clone(), report, Some(caller));
         Ok(run)
     }
 
+    /// Ends a run once its cell has a report.
+    pub(super) fn complete_later(
+        &self,
+        run: Arc<Run>,
+        report: impl Future<Output = Result<CellReport, SessionError>> + Send + 'static,
+        caller: Option<Caller>,
+    ) {
+        let this = self.clone();
+        tokio::spawn(async move {
+            let report = report.await;
+            // Boxed: a run may wait for days, and takes no memory for its end meanwhile.
+            Box::pin(this.complete(&run, report, caller.as_ref())).await;
+        });
+    }
+
     /// Ends a run with the result of its cell.
-    pub(super) async fn complete(&self, run: &Run, report: Result<CellReport, SessionError>, caller: Option<&Caller>) {
+    async fn complete(&self, run: &Run, report: Result<CellReport, SessionError>, caller: Option<&Caller>) {
         let live = self.live.get(run);
         let (result, status) = match report {
             report if run.info.is_program => {
