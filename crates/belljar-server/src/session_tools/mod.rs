@@ -282,7 +282,11 @@ impl SessionTools {
                 }
                 let (client, prompts) = CellClient::new(notifier, context, recording);
                 if is_durable {
-                    return Ok(self.execute_durably(cell, session, given, client, caller.clone(), context).await);
+                    let begun = self.begin_run(cell, session, given, &client, caller.clone(), false).await;
+                    return Ok(match begun {
+                        Ok(run) => self.attend(&run, &client, context).await,
+                        Err(error) => not_run(&error),
+                    });
                 }
                 let (this, caller, cell_client) = (self.clone(), caller.clone(), client.clone());
                 let work = async move { this.execute(cell, session, cell_client, caller).await };

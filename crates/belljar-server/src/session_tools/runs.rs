@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 use super::answer::{ExecuteCodeResult, object};
 use super::client_io::CellClient;
 use super::live_runs::{LiveRun, Resumer, ServerCalls, calls_of};
-use super::{Caller, SessionTools, ToolAnswer, is_modern, not_run, tasks};
+use super::{Caller, SessionTools, ToolAnswer, is_modern, tasks};
 use crate::apps;
 use crate::arguments::{ArgumentError, ResumeRun};
 use crate::arrival::in_turn;
@@ -107,22 +107,6 @@ impl SessionTools {
         self.on_session(name, caller, |id| wait(queue(id))).await
     }
 
-    /// Runs a cell as a run, and returns its result or its first question.
-    pub(super) async fn execute_durably(
-        &self,
-        cell: CellRequest,
-        session: Option<String>,
-        arguments: Option<JsonObject>,
-        client: CellClient,
-        caller: Caller,
-        context: &RequestContext<RoleServer>,
-    ) -> ToolAnswer {
-        match self.begin_run(cell, session, arguments, &client, caller, false).await {
-            Ok(run) => self.attend(&run, &client, context).await,
-            Err(error) => not_run(&error),
-        }
-    }
-
     /// Begins a run that no call waits for, as a task.
     pub(super) async fn begin_unattended(
         &self,
@@ -139,7 +123,7 @@ impl SessionTools {
     }
 
     /// Begins a run, which no call waits for if `is_task` is set.
-    async fn begin_run(
+    pub(super) async fn begin_run(
         &self,
         cell: CellRequest,
         session: Option<String>,
