@@ -196,34 +196,42 @@ impl Connection {
     }
 
     /// Sends a request and waits for its response. Dropping the future cancels the request on the server.
-    pub(super) async fn request(
+    ///
+    /// This function and the two below are not `async`: such a function keeps room for its arguments until it returns,
+    /// and callers may wait for thousands of requests.
+    pub(super) fn request(
         &self,
         request: ClientRequest,
         options: RequestOptions,
-    ) -> Result<ServerResult, McpError> {
-        self.watched_request(request, options).await.map(|(result, _)| result)
+    ) -> impl Future<Output = Result<ServerResult, McpError>> {
+        let answered = self.watched_request(request, options);
+        async move { answered.await.map(|(result, _)| result) }
     }
 
     /// Sends a request as [`request`](Self::request) does, and keeps watching its progress until the watch is dropped.
-    pub(super) async fn watched_request(
+    pub(super) fn watched_request(
         &self,
         request: ClientRequest,
         options: RequestOptions,
-    ) -> Result<(ServerResult, CallWatch), McpError> {
+    ) -> impl Future<Output = Result<(ServerResult, CallWatch), McpError>> {
         let span = span::for_request(&self.network, self.info.protocol_version.as_str(), &request);
-        let result = self.send_and_wait(request, options, &span).instrument(span.clone()).await;
-        span::record_result(&span, result.as_ref().map(|(result, _)| result));
-        result
+        let answered = span.in_scope(|| self.send_and_wait(request, options, span.clone()));
+        async move {
+            let result = answered.instrument(span.clone()).await;
+            span::record_result(&span, result.as_ref().map(|(result, _)| result));
+            result
+        }
     }
 
-    async fn send_and_wait(
+    fn send_and_wait(
         &self,
         mut request: ClientRequest,
         options: RequestOptions,
-        span: &Span,
-    ) -> Result<(ServerResult, CallWatch), McpError> {
+        span: Span,
+    ) -> impl Future<Output = Result<(ServerResult, CallWatch), McpError>> {
+        let RequestOptions { meta, headers, progress, idle_timeout, deadline: total, run } = options;
         let method = request.method().to_owned();
-        let mut meta = options.meta.unwrap_or_default();
+        let mut meta = meta.unwrap_or_default();
         #[cfg(feature = "opentelemetry")]
         span::inject_context(&mut meta.0.0);
         if self.is_modern()
@@ -231,42 +239,43 @@ impl Connection {
         {
             meta.set_log_level(level.into());
         }
-        if let Some(headers) = options.headers {
+        if let Some(headers) = headers {
             request.extensions_mut().insert(RunHeadersExtension(Arc::new(headers)));
         }
         // The future contains several copies of the request, which need not be kept until the response.
-        let send = self.peer().send_request_with_option(request, PeerRequestOptions::no_options().with_meta(meta));
-        let sent = Box::pin(send).await;
-        let mut handle = match sent {
-            Ok(handle) => handle,
-            Err(error) => return Err(self.error(error).await),
-        };
-        span::record_id(span, &handle.id);
-        let watch = self.router.watch(&handle.progress_token, options.progress, options.run);
-        let cancel = CancelOnDrop { peer: self.peer(), id: Some(handle.id.clone()) };
-        let started = Instant::now();
-        let total = options.deadline;
-        loop {
-            let quiet = started.max(watch.last_activity()) + options.idle_timeout;
-            let deadline = total.map_or(quiet, |total| total.min(quiet));
-            match tokio::time::timeout_at(deadline, &mut handle.rx).await {
-                Ok(answer) => {
-                    cancel.disarm();
-                    return match answer.unwrap_or(Err(ServiceError::TransportClosed)) {
-                        Ok(result) => Ok((result, watch)),
-                        Err(error) => Err(self.error(error).await),
-                    };
-                }
-                Err(_)
-                    if total.is_none_or(|total| Instant::now() < total)
-                        && started.max(watch.last_activity()) + options.idle_timeout > deadline => {}
-                Err(_) => {
-                    return Err(McpError::Timeout {
-                        server: self.label.clone(),
-                        method,
-                        seconds: started.elapsed().as_secs_f64(),
-                        diagnostics: diagnostics(self.disconnect_reason.timeout_diagnostics()),
-                    });
+        let send =
+            Box::pin(self.peer().send_request_with_option(request, PeerRequestOptions::no_options().with_meta(meta)));
+        async move {
+            let mut handle = match send.await {
+                Ok(handle) => handle,
+                Err(error) => return Err(self.error(error).await),
+            };
+            span::record_id(&span, &handle.id);
+            let watch = self.router.watch(&handle.progress_token, progress, run);
+            let cancel = CancelOnDrop { peer: self.peer(), id: Some(handle.id.clone()) };
+            let started = Instant::now();
+            loop {
+                let quiet = started.max(watch.last_activity()) + idle_timeout;
+                let deadline = total.map_or(quiet, |total| total.min(quiet));
+                match tokio::time::timeout_at(deadline, &mut handle.rx).await {
+                    Ok(answer) => {
+                        cancel.disarm();
+                        return match answer.unwrap_or(Err(ServiceError::TransportClosed)) {
+                            Ok(result) => Ok((result, watch)),
+                            Err(error) => Err(self.error(error).await),
+                        };
+                    }
+                    Err(_)
+                        if total.is_none_or(|total| Instant::now() < total)
+                            && started.max(watch.last_activity()) + idle_timeout > deadline => {}
+                    Err(_) => {
+                        return Err(McpError::Timeout {
+                            server: self.label.clone(),
+                            method,
+                            seconds: started.elapsed().as_secs_f64(),
+                            diagnostics: diagnostics(self.disconnect_reason.timeout_diagnostics()),
+                        });
+                    }
                 }
             }
         }
