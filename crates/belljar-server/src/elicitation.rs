@@ -29,9 +29,10 @@ pub(crate) async fn elicit_with(peer: &Peer<RoleServer>, message: String, meta: 
     elicit_by(peer, params).await
 }
 
-async fn elicit_by(peer: &Peer<RoleServer>, params: ElicitRequestParams) -> InputReply {
-    let result = peer.create_elicitation(params).await;
-    parse_elicit_result(result.map_err(|error| InputError::NoAnswer(error.to_string()))?)
+/// Asks a client. Not an `async` function, which would keep room for the question until it is answered.
+fn elicit_by(peer: &Peer<RoleServer>, params: ElicitRequestParams) -> impl Future<Output = InputReply> {
+    let asked = peer.create_elicitation(params);
+    async move { parse_elicit_result(asked.await.map_err(|error| InputError::NoAnswer(error.to_string()))?) }
 }
 
 /// Returns an elicitation of one line.
