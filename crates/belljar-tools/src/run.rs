@@ -224,7 +224,7 @@ fn arguments<T: DeserializeOwned>(encoded: &EncodedValue) -> Result<T, FunctionE
 
 impl Shared {
     /// Begins the record of an operation that calls a tool or reads a resource. Returns `None` for all others.
-    fn begin(&self, name: &str, encoded: &EncodedValue) -> Result<Option<BegunCall>, FunctionError> {
+    fn begin(&self, name: &str, encoded: &EncodedValue) -> Result<Option<Box<BegunCall>>, FunctionError> {
         let call = match name.strip_prefix(TOOL_OPERATIONS).unwrap_or_default() {
             "call" => {
                 let (server, tool, arguments, line, is_original) = arguments(encoded)?;
@@ -238,7 +238,8 @@ impl Shared {
             _ => return Ok(None),
         };
         let record = self.recorder.begin(&call.server, &call.tool, &call.arguments);
-        Ok(Some(BegunCall { call, record }))
+        // Boxed: each of the futures that it passes through would reserve room for it.
+        Ok(Some(Box::new(BegunCall { call, record })))
     }
 
     /// Handles an operation that is no call.
@@ -305,15 +306,15 @@ impl Shared {
     }
 
     /// Counts a call, sends it, and records its result.
-    async fn call(&self, operating: Operating, begun: BegunCall) -> Result<EncodedValue, ToolFailure> {
-        let BegunCall { call, record } = begun;
-        let span = self.begin_span(&call);
+    async fn call(&self, operating: Operating, begun: Box<BegunCall>) -> Result<EncodedValue, ToolFailure> {
+        let call = &begun.call;
+        let span = self.begin_span(call);
         let limit = self.tools.limits.calls;
         let result = match self.calls.fetch_add(1, Ordering::Relaxed) {
             count if count < limit => {
                 let sent = match &call.resource {
-                    Some(uri) => Box::pin(span.trace().run(self.read(operating, &call, uri))).await,
-                    None => Box::pin(span.trace().run(self.call_tool(operating, &call))).await,
+                    Some(uri) => span.trace().run(Box::pin(self.read(operating, call, uri))).await,
+                    None => span.trace().run(Box::pin(self.call_tool(operating, call))).await,
                 };
                 sent.and_then(|value| self.within_size(value))
             }
@@ -326,7 +327,7 @@ impl Shared {
         if let Err(failure) = &result {
             span.fail(CallStatus::from(failure).name(), "the call failed");
         }
-        record.end(result.as_ref().map(size));
+        begun.record.end(result.as_ref().map(size));
         result
     }
 
