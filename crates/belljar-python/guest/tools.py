@@ -119,7 +119,8 @@ class _Module(ModuleType):
     """The module `tools`."""
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
+        # See `Server.__getattr__`. One underscore begins the names of servers such as "1password".
+        if name.startswith(("__", "_repr_", "_ipython_")):
             raise AttributeError(f"module 'tools' has no attribute {name!r}", name=name, obj=self)
         known = dict(_look_up("servers"))
         if name not in known:

@@ -19,7 +19,7 @@ use crate::policy::ToolPolicy;
 use crate::python_text::shorten;
 
 /// The names that the guest's module `tools` has itself.
-const MODULE_NAMES: [&str; 14] = [
+const MODULE_NAMES: [&str; 15] = [
     "Call",
     "File",
     "NotAwaitedError",
@@ -27,6 +27,7 @@ const MODULE_NAMES: [&str; 14] = [
     "ToolDenied",
     "ToolError",
     "ToolException",
+    "ToolInterrupted",
     "ToolLimitExceeded",
     "ToolTimeout",
     "ToolUnavailable",

@@ -37,6 +37,15 @@ fn tools_are_functions() {
 }
 
 #[test]
+fn server_whose_name_begins_with_a_digit_is_a_module() {
+    let server = server("1password", "plain");
+    let code = "import tools\nfrom tools import _1password\nfrom tools._1password import add\n\
+                print(tools.servers(), await _1password.add(a=1), await add(a=2), hasattr(tools, '_repr_html_'))";
+    let run = Belljar::run_with([server.as_str(), "--approve", "none", "-c", code]);
+    assert_eq!((run.stdout.as_str(), run.status), ("['_1password'] 2 3 False\n", Some(0)), "{}", run.stderr);
+}
+
+#[test]
 fn calls_run_side_by_side() {
     // The server responds once all have arrived.
     let gather =
