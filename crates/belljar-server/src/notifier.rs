@@ -45,6 +45,13 @@ pub(crate) struct NotificationFilter {
     pub(crate) progress: bool,
 }
 
+impl NotificationFilter {
+    /// Returns whether the client wants any notification: no log message has a level above that of errors.
+    fn wants_any(self) -> bool {
+        self.progress || self.level.is_some_and(|level| level as u8 <= LoggingLevel::Error as u8)
+    }
+}
+
 /// The guest's end of the queue of notifications. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct ClientNotifier {
@@ -53,7 +60,8 @@ pub(crate) struct ClientNotifier {
 }
 
 struct Shared {
-    events: mpsc::Sender<Event>,
+    /// `None` if the client wants no notifications: a queue takes two kilobytes of each call that waits.
+    events: Option<mpsc::Sender<Event>>,
     waited_ms: AtomicU64,
     progress: Arc<Mutex<ProgressState>>,
 }
@@ -111,9 +119,9 @@ struct ProgressState {
 }
 
 impl ClientNotifier {
-    /// Creates a notifier and the receiving end of its queue.
-    pub(crate) fn new(filter: NotificationFilter) -> (Self, mpsc::Receiver<Event>) {
-        let (events, queue) = mpsc::channel(QUEUE_CAPACITY);
+    /// Creates a notifier and the receiving end of its queue, if the client wants notifications.
+    pub(crate) fn new(filter: NotificationFilter) -> (Self, Option<mpsc::Receiver<Event>>) {
+        let (events, queue) = filter.wants_any().then(|| mpsc::channel(QUEUE_CAPACITY)).unzip();
         let shared = Shared { events, waited_ms: AtomicU64::new(0), progress: Arc::default() };
         (Self { filter, shared: Arc::new(shared) }, queue)
     }
@@ -175,9 +183,10 @@ impl ClientNotifier {
     }
 
     fn send(&self, event: Event) {
+        let Some(events) = &self.shared.events else { return };
         let mut event = event;
         loop {
-            match self.shared.events.try_send(event) {
+            match events.try_send(event) {
                 Ok(()) | Err(TrySendError::Closed(_)) => return,
                 Err(TrySendError::Full(back)) => {
                     let pause = Duration::from_millis(2);
@@ -327,7 +336,7 @@ mod tests {
     fn events_of(filter: NotificationFilter, act: impl FnOnce(&ClientNotifier)) -> Vec<Event> {
         let (notifier, mut queue) = ClientNotifier::new(filter);
         act(&notifier);
-        std::iter::from_fn(|| queue.try_recv().ok()).collect()
+        std::iter::from_fn(|| queue.as_mut()?.try_recv().ok()).collect()
     }
 
     #[test]
@@ -342,6 +351,21 @@ mod tests {
         );
         assert_eq!(events_of(NotificationFilter { level: Some(LoggingLevel::Warning), progress: false }, log).len(), 1);
         assert_eq!(events_of(NotificationFilter { level: Some(LoggingLevel::Info), progress: false }, log).len(), 2);
+    }
+
+    #[test]
+    fn client_that_wants_no_notifications_has_no_queue() {
+        for (level, progress, has_queue) in [
+            (None, false, false),
+            (Some(LoggingLevel::Emergency), false, false),
+            (Some(LoggingLevel::Critical), false, false),
+            (Some(LoggingLevel::Error), false, true),
+            (None, true, true),
+        ] {
+            let (notifier, queue) = ClientNotifier::new(NotificationFilter { level, progress });
+            notifier.end();
+            assert_eq!(queue.is_some(), has_queue, "{level:?} {progress}");
+        }
     }
 
     #[test]

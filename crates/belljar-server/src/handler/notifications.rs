@@ -28,9 +28,8 @@ impl Server {
         let token = context.meta.get_progress_token();
         let filter = NotificationFilter { level: self.level_for(context), progress: token.is_some() };
         let (notifier, events) = ClientNotifier::new(filter);
-        let wanted = filter.level.is_some_and(|level| level as u8 <= LoggingLevel::Error as u8) || filter.progress;
-        let steps = notifier.running_steps();
-        let forwarding = wanted.then(|| tokio::spawn(forward_events(context.peer.clone(), token, events, steps)));
+        let forward = |events| forward_events(context.peer.clone(), token, events, notifier.running_steps());
+        let forwarding = events.map(|events| tokio::spawn(forward(events)));
         let result = work(notifier).await;
         if let Some(forwarding) = forwarding {
             let abort = forwarding.abort_handle();
