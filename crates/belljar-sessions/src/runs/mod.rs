@@ -422,6 +422,10 @@ impl Run {
         let shown_later = async {
             loop {
                 tokio::time::sleep(UNSAVED_QUESTION_DELAY).await;
+                if self.is_shown(call) {
+                    // A timer for each of the runs that wait for their users would use up processor time.
+                    std::future::pending::<()>().await;
+                }
                 if self.state() == RunState::Running && !self.progress.lock().is_held {
                     self.show_questions();
                 }
@@ -451,6 +455,11 @@ impl Run {
             answer = answered => answer,
             () = shown_later => (RunAnswer::Declined, Party::Client),
         }
+    }
+
+    /// Returns whether clients see the question of a call, or it was answered.
+    fn is_shown(&self, call: u64) -> bool {
+        self.progress.lock().questions.get(&call).is_none_or(|question| question.is_visible)
     }
 
     /// Answers a question. `by` is the party that has answered.
