@@ -320,7 +320,9 @@ def close() -> None:
         return
     try:
         runners._cancel_all_tasks(loop)
-        loop.run_until_complete(loop.shutdown_asyncgens())
+        # Running the loop once more for nothing takes longer than the rest of this.
+        if loop._asyncgens or loop._ready or loop._scheduled:
+            loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
         asyncio.set_event_loop(None)
         loop.close()
