@@ -2,10 +2,10 @@
 
 use belljar_core::kernel::{InputError, InputReply};
 use rmcp::model::{
-    ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema, MetaObject, PrimitiveSchemaDefinition,
-    RequestParamsMeta as _, StringSchema,
+    ClientResult, ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema, MetaObject,
+    PrimitiveSchemaDefinition, RequestParamsMeta as _, ServerRequest, StringSchema,
 };
-use rmcp::service::RequestContext;
+use rmcp::service::{PeerRequestOptions, RequestContext, RequestHandle, ServiceError};
 use rmcp::{Peer, RoleServer};
 
 /// The name of the only field of an elicitation.
@@ -29,10 +29,19 @@ pub(crate) async fn elicit_with(peer: &Peer<RoleServer>, message: String, meta: 
     elicit_by(peer, params).await
 }
 
-/// Asks a client. Not an `async` function, which would keep room for the question until it is answered.
+/// Asks a client. Only the sending has copies of the question, of 3 KB: an answer may take days, and the future that
+/// waits for it has none.
 fn elicit_by(peer: &Peer<RoleServer>, params: ElicitRequestParams) -> impl Future<Output = InputReply> {
-    let asked = peer.create_elicitation(params);
-    async move { parse_elicit_result(asked.await.map_err(|error| InputError::NoAnswer(error.to_string()))?) }
+    let question = ServerRequest::ElicitRequest(ElicitRequest::new(params));
+    let sending = Box::pin(peer.send_request_with_option(question, PeerRequestOptions::no_options()));
+    let no_answer = |error: ServiceError| InputError::NoAnswer(error.to_string());
+    async move {
+        let RequestHandle { rx: response, .. } = sending.await.map_err(no_answer)?;
+        match response.await.unwrap_or(Err(ServiceError::TransportClosed)).map_err(no_answer)? {
+            ClientResult::ElicitResult(result) => parse_elicit_result(result),
+            _ => Err(no_answer(ServiceError::UnexpectedResponse)),
+        }
+    }
 }
 
 /// Returns an elicitation of one line.
