@@ -208,7 +208,7 @@ impl Server {
         if context.extensions.get::<Parts>().is_some() {
             return Ok(());
         }
-        bringer.bring(named).await.map_err(|reason| ErrorData::internal_error(reason, None))?;
+        Box::pin(bringer.bring(named)).await.map_err(|reason| ErrorData::internal_error(reason, None))?;
         if let Some(tools) = &self.session_tools {
             tools.follow_adopted();
         }
@@ -286,6 +286,8 @@ pub(crate) fn tool_error(text: impl Into<String>) -> CallToolResult {
     CallToolResult::error(vec![ContentBlock::text(text.into())])
 }
 
+// The future of each request has room for the largest of these methods, and thousands of calls may wait: what takes
+// much room is boxed.
 impl ServerHandler for Server {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder().enable_tools().enable_logging();
@@ -346,7 +348,7 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let listing = async { Ok::<_, ErrorData>(ListToolsResult::with_all_items(self.listed_tools(&context).await)) };
-        self.traced("tools/list", &context, listing).await
+        self.traced("tools/list", &context, Box::pin(listing)).await
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
@@ -376,7 +378,7 @@ impl ServerHandler for Server {
         }
         let mut record = self.runner.metrics().begin_call(name.clone(), scope);
         if let Some(tools) = self.client_tools.as_ref().filter(|_| code_tools::is_search(&name)) {
-            let answer = match tools.code_tools.call_search(&name, request.arguments).await {
+            let answer = match Box::pin(tools.code_tools.call_search(&name, request.arguments)).await {
                 Ok(answer) => ToolAnswer::from_text(answer),
                 Err(error) => ToolAnswer::invalid(error),
             };
@@ -385,13 +387,13 @@ impl ServerHandler for Server {
             return Ok(answer.response);
         }
         if let Some(tools) = self.tasks().filter(|_| requests_task(&context)) {
-            let begun = tools.begin_task(request, &context).await;
+            let begun = Box::pin(tools.begin_task(request, &context)).await;
             record.status = if begun.is_ok() { CallStatus::Task } else { CallStatus::Invalid };
             recorded.end(record.status);
             return begun.map(Into::into).map_err(|error| recorded.refuse(error));
         }
         if let Some(tools) = self.session_tools.as_ref().filter(|_| name != tool::NAME) {
-            let call = self.with_notifications(&context, |notifier| tools.call(request, notifier, &context));
+            let call = Box::pin(self.with_notifications(&context, |notifier| tools.call(request, notifier, &context)));
             // When the future of `call` is dropped, the cell is interrupted.
             let result = tokio::select! {
                 result = call => result,
@@ -413,7 +415,7 @@ impl ServerHandler for Server {
                 _ => self.pending_inputs.resume(&state, arguments, responses, notifier).await,
             };
             let result = tokio::select! {
-                result = self.with_notifications(&context, resume) => result,
+                result = Box::pin(self.with_notifications(&context, resume)) => result,
                 () = context.ct.cancelled() => return Err(recorded.refuse(cancelled())),
             };
             let ToolAnswer { response, status } = result.unwrap_or_else(ToolAnswer::invalid);
@@ -432,7 +434,7 @@ impl ServerHandler for Server {
         };
         // When the future of `run` is dropped, the code is stopped.
         let ToolAnswer { response, status } = tokio::select! {
-            answer = self.run(request, wants_report, arguments, &context) => answer,
+            answer = Box::pin(self.run(request, wants_report, arguments, &context)) => answer,
             () = context.ct.cancelled() => return Err(recorded.refuse(cancelled())),
         };
         record.status = status;
@@ -473,7 +475,7 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
         tokio::select! {
-            answer = self.answer_task_request(request, &context) => answer.map(CustomResult::new),
+            answer = Box::pin(self.answer_task_request(request, &context)) => answer.map(CustomResult::new),
             () = context.ct.cancelled() => Err(ErrorData::internal_error("the request was cancelled", None)),
         }
     }
@@ -483,7 +485,7 @@ impl ServerHandler for Server {
         _: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        self.traced("resources/list", &context, self.listed_resources(&context)).await
+        self.traced("resources/list", &context, Box::pin(self.listed_resources(&context))).await
     }
 
     async fn list_resource_templates(
@@ -500,7 +502,7 @@ impl ServerHandler for Server {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        self.traced("resources/read", &context, self.resource(&request.uri, &context)).await
+        self.traced("resources/read", &context, Box::pin(self.resource(&request.uri, &context))).await
     }
 
     async fn subscribe(
@@ -535,7 +537,7 @@ impl ServerHandler for Server {
         let tools = self.client_tools.as_ref().filter(|_| wants_tools);
         let _changes = tools.map(|tools| tools.code_tools.listen(context.sink().clone())).transpose()?;
         match &self.session_tools {
-            Some(sessions) => sessions.listen(context).await,
+            Some(sessions) => Box::pin(sessions.listen(context)).await,
             None => {
                 context.cancelled().await;
                 Ok(())

@@ -297,7 +297,7 @@ impl SessionTools {
                         let running = RunningCode { arguments: given, client: Arc::new(client), prompts, task };
                         return Ok(self.pending_inputs.answer(running).await);
                     }
-                    None => work.await,
+                    None => Box::pin(work).await,
                 }
             }
             tools::LIST => {
