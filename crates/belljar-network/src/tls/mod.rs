@@ -42,7 +42,8 @@ pub enum TrustError {
 
 /// The settings of TLS of a network.
 pub(crate) struct Tls {
-    provider: Arc<CryptoProvider>,
+    /// The algorithms, which the first connection sets up: code without connections does not wait for them.
+    provider: OnceLock<Arc<CryptoProvider>>,
     extra: Vec<CertificateDer<'static>>,
     /// The trust of the host: the machine's and the extra authorities.
     trust: OnceLock<Arc<Trust>>,
@@ -84,12 +85,12 @@ impl Tls {
             None => Vec::new(),
             Some(pem) => certificates(&pem)?,
         };
-        Ok(Self {
-            provider: Arc::new(aws_lc_rs::default_provider()),
-            extra,
-            trust: OnceLock::new(),
-            configs: Mutex::default(),
-        })
+        Ok(Self { provider: OnceLock::new(), extra, trust: OnceLock::new(), configs: Mutex::default() })
+    }
+
+    /// Returns the algorithms of TLS.
+    fn provider(&self) -> &Arc<CryptoProvider> {
+        self.provider.get_or_init(|| Arc::new(aws_lc_rs::default_provider()))
     }
 
     /// Returns the trust of the host. The first call reads the machine's trust store.
@@ -147,7 +148,7 @@ impl Tls {
         };
         let Some(name) = name else { return false };
         let Some([leaf, intermediates @ ..]) = stream.get_ref().1.peer_certificates() else { return false };
-        self.trust().verify(&self.provider, leaf, intermediates, Some(&name)).is_ok()
+        self.trust().verify(self.provider(), leaf, intermediates, Some(&name)).is_ok()
     }
 
     /// Returns the settings for the options of the code.
@@ -181,9 +182,9 @@ impl Tls {
                 Some(Arc::new(Trust::new(Vec::new(), &certificates)))
             }
         };
-        let verifier = Verifier::new(Arc::clone(&self.provider), trust, request.check_hostname);
+        let verifier = Verifier::new(Arc::clone(self.provider()), trust, request.check_hostname);
         let versions: &[_] = if only_13 { &[&TLS13] } else { &[&TLS13, &TLS12] };
-        let builder = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
+        let builder = ClientConfig::builder_with_provider(Arc::clone(self.provider()))
             .with_protocol_versions(versions)
             .map_err(|error| TlsFailure::Protocol(error.to_string()))?;
         let mut config = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth();
