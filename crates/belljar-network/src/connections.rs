@@ -274,7 +274,11 @@ impl Connections {
             method = record.method,
             path = record.path,
             status = record.status,
+            sent = record.bytes_sent,
+            received = record.bytes_received,
+            milliseconds = record.duration_ms,
             allowed = record.allowed,
+            rule = record.rule,
             error = record.error,
             "network access"
         );

@@ -101,6 +101,8 @@ fn records_of_connections_name_the_rule_and_the_reason() {
         .filter_map(|message| message["data"].as_str())
         .collect();
     assert_eq!(logged.len(), records.len(), "{logged:#?}");
-    assert!(logged.iter().any(|line| line.starts_with("GET api.example.com:") && line.contains("/csv?a=1 200")));
+    let rule = site().filled("ms, allowed by api.example.com:PORT_https");
+    let is_allowed = |line: &&str| line.starts_with("GET api.example.com:") && line.contains("/csv?a=1 200");
+    assert!(logged.iter().any(|line| is_allowed(line) && line.ends_with(&rule)), "{logged:#?}");
     assert!(logged.iter().any(|line| line.starts_with("elsewhere.example.org:443 not allowed")), "{logged:#?}");
 }
