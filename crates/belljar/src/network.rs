@@ -39,6 +39,15 @@ pub(crate) struct NetworkArguments {
     /// Time limit of a connection without any data.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "300", hide_short_help = true)]
     net_idle: Duration,
+    /// Time limit of one connection.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "21600", hide_short_help = true)]
+    net_lifetime: Duration,
+    /// Time limit of all connections of one run or cell, from the beginning of the first.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "86400", hide_short_help = true)]
+    net_time: Duration,
+    /// Maximum number of look-ups of names by one run or cell.
+    #[arg(long, value_name = "N", default_value_t = NetworkLimits::default().lookups, hide_short_help = true)]
+    net_lookups: u64,
 }
 
 /// Reads the value of a secret.
@@ -110,7 +119,10 @@ impl NetworkArguments {
             connections: self.net_connections,
             bytes_sent: self.net_bytes,
             bytes_received: self.net_bytes,
+            lookups: self.net_lookups,
             idle: self.net_idle,
+            lifetime: self.net_lifetime,
+            total: self.net_time,
             ..NetworkLimits::default()
         };
         let extra_ca = (!authorities.is_empty()).then_some(authorities);

@@ -32,6 +32,25 @@ fn limits_of_connections_and_bytes_are_errors() {
     let idle = "import socket\nplain = socket.create_connection(('api.example.com', PORT_silent))\n\
                 try:\n    print(plain.recv(1))\nexcept OSError as error:\n    print(type(error).__name__)";
     assert_eq!(limited(&["--net-idle", "0.5"], idle), "TimeoutError\n");
+    assert_eq!(limited(&["--net-lifetime", "1"], idle), "TimeoutError\n");
+    let total = format!(
+        "{idle}\ntry:\n    socket.create_connection(('api.example.com', PORT_echo))\n\
+                         except OSError as error:\n    print(error)"
+    );
+    let output = limited(&["--net-time", "1"], &total);
+    assert!(output.starts_with("TimeoutError\n") && output.contains("used for more than 1 seconds"), "{output}");
+}
+
+/// Names with an address in the policy are not looked up: this one is, at the machine's resolver.
+#[test]
+fn look_ups_are_limited() {
+    let code = "import socket\nfor attempt in range(3):\n    try:\n        \
+                socket.create_connection(('localhost', 443))\n    except OSError as error:\n        \
+                print(type(error).__name__)";
+    let options = ["run", "--json", "--allow-net", "localhost", "--net-lookups", "2", "-c", code];
+    let (report, _) = Belljar::new().args(options).json();
+    assert_eq!(report["output"], "PermissionError\nPermissionError\nConnectionResetError\n", "{report}");
+    assert_eq!(report["connections"][2]["error"], "more than 2 look-ups of names", "{report}");
 }
 
 #[test]
