@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_core::{ConnectionLog, ConnectionRecord, RecordedConnections, parse_size};
-use belljar_network::{Network, NetworkLimits, NetworkObserver, NetworkOptions, Policy, SecretSource, Secrets};
+use belljar_network::{
+    Network, NetworkError, NetworkLimits, NetworkObserver, NetworkOptions, Policy, SecretSource, Secrets,
+};
 use clap::Args;
 
 use crate::command_error::CommandError;
@@ -82,7 +84,7 @@ impl NetworkArguments {
     /// Returns the network; `None` if nothing is allowed.
     ///
     /// # Errors
-    /// Returns an error if a pattern, a policy file or a secret is not valid.
+    /// Returns an error if a pattern, a policy file, a secret or a file of certificate authorities is not valid.
     pub(crate) fn network(&self) -> Result<Option<Arc<Network>>, CommandError> {
         self.network_with(|| Ok(None))
     }
@@ -112,6 +114,9 @@ impl NetworkArguments {
         let mut authorities = Vec::new();
         for file in &self.net_ca {
             let text = std::fs::read(file).map_err(|error| format!("failed to open {}: {error}", file.display()))?;
+            if !String::from_utf8_lossy(&text).contains("-----BEGIN CERTIFICATE-----") {
+                return Err(format!("--net-ca {}: the file contains no certificates in PEM", file.display()).into());
+            }
             authorities.extend(text);
             authorities.push(b'\n');
         }
@@ -127,7 +132,10 @@ impl NetworkArguments {
         };
         let extra_ca = (!authorities.is_empty()).then_some(authorities);
         let network = Network::new(NetworkOptions { policy, secrets, extra_ca, limits, resolver: None });
-        network.map(Some).map_err(|error| CommandError::from_error(&error))
+        network.map(Some).map_err(|error| match &error {
+            NetworkError::Trust(_) => CommandError::from_error(&error).context("--net-ca"),
+            _ => CommandError::from_error(&error),
+        })
     }
 }
 

@@ -22,8 +22,8 @@ use tokio_rustls::client::TlsStream;
 use crate::policy::{Host, Policy};
 use crate::tls_request::TlsRequest;
 pub(crate) use answer::{failure_answer, success_answer};
-use verifier::Verifier;
 pub(crate) use verifier::{Trust, VerifyFailure};
+use verifier::{Verifier, is_certificate};
 
 /// The settings that are reused by later connections. Each holds the sessions that servers resume.
 const MAX_CONFIGS: usize = 16;
@@ -38,6 +38,9 @@ pub enum TrustError {
     /// The text is not PEM.
     #[error("failed to read certificate authorities: {0}")]
     Pem(String),
+    /// A block of the text, counted from 1, is not a certificate.
+    #[error("failed to read certificate authorities: block {0} is not a certificate")]
+    Certificate(usize),
 }
 
 /// The settings of TLS of a network.
@@ -85,6 +88,9 @@ impl Tls {
             None => Vec::new(),
             Some(pem) => certificates(&pem)?,
         };
+        if let Some(index) = extra.iter().position(|der| !is_certificate(der)) {
+            return Err(TrustError::Certificate(index + 1));
+        }
         Ok(Self { provider: OnceLock::new(), extra, trust: OnceLock::new(), configs: Mutex::default() })
     }
 
@@ -248,4 +254,25 @@ fn failure(error: &io::Error) -> TlsFailure {
         return TlsFailure::Protocol("the server closed the connection during the handshake".to_owned());
     }
     TlsFailure::Protocol(source.map_or_else(|| error.to_string(), ToString::to_string))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_set_up_before_a_connection() {
+        let tls = Tls::new(None).unwrap();
+        assert!(tls.provider.get().is_none() && tls.trust.get().is_none() && tls.configs.lock().is_empty());
+    }
+
+    #[test]
+    fn authorities_that_are_not_certificates_are_refused() {
+        let error = |text: &str| Tls::new(Some(text.as_bytes().to_vec())).err().map(|error| error.to_string());
+        let refused = |reason: &str| Some(format!("failed to read certificate authorities: {reason}"));
+        assert_eq!(error("not a certificate"), refused("no certificates in PEM"));
+        let block = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        assert_eq!(error(block), refused("block 1 is not a certificate"));
+        assert!(error("-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n").is_some());
+    }
 }

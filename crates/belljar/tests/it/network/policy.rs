@@ -41,6 +41,26 @@ fn limits_of_connections_and_bytes_are_errors() {
     assert!(output.starts_with("TimeoutError\n") && output.contains("used for more than 1 seconds"), "{output}");
 }
 
+#[test]
+fn files_that_are_not_valid_are_errors_before_code_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let block = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    for (option, text, reason) in [
+        ("--net-policy", "allow = [", "failed to parse the network policy: TOML parse error"),
+        ("--net-policy", "alow = []", "unknown key `alow` in the top level of the network policy"),
+        ("--net-ca", "not a certificate", "the file contains no certificates in PEM"),
+        ("--net-ca", block, "--net-ca: failed to read certificate authorities: block 1 is not a certificate"),
+    ] {
+        let file = folder.path().join("file");
+        std::fs::write(&file, text).unwrap();
+        let run = Belljar::new().args(["run", "--allow-net", "a.example", option]).arg(&file).args(["-c", "1"]).run();
+        assert!(run.status == Some(2) && run.stderr.contains(reason), "{run:?}");
+        std::fs::remove_file(&file).unwrap();
+        let run = Belljar::new().args(["run", "--allow-net", "a.example", option]).arg(&file).args(["-c", "1"]).run();
+        assert!(run.status == Some(2) && run.stderr.contains("failed to open"), "{run:?}");
+    }
+}
+
 /// Names with an address in the policy are not looked up: this one is, at the machine's resolver.
 #[test]
 fn look_ups_are_limited() {
