@@ -144,6 +144,31 @@ fn a_slow_drip_ends_with_the_time_of_a_connection() {
 }
 
 #[test]
+fn the_time_of_all_connections_of_a_run_is_limited() {
+    let server = silent_server();
+    let world = world(server.port, NetworkLimits { total: Duration::from_secs(1), ..NetworkLimits::default() });
+    let clients = [world.connect("a.test", server.port), world.connect("a.test", server.port)];
+    for client in &clients {
+        assert_eq!(client.read_some(1).unwrap_err().kind(), io::ErrorKind::TimedOut);
+    }
+    assert!(world.records.wait(2).iter().all(|record| record.error.is_some()));
+    let address = world.connections.resolve("a.test").unwrap()[0];
+    let refusal = world.connections.connect((address, server.port).into()).unwrap_err();
+    assert_eq!(refusal.kind(), RefusalKind::Limit);
+    assert!(refusal.to_string().ends_with("the network was used for more than 1 seconds"), "{refusal}");
+    world.connections.start_run();
+    drop(world.connect("a.test", server.port));
+}
+
+#[test]
+fn times_beyond_the_clock_are_no_limits() {
+    let server = Server::start(http(|_| response(b"hello")));
+    let (lifetime, total, idle) = (Duration::MAX, Duration::MAX, Duration::MAX);
+    let world = world(server.port, NetworkLimits { lifetime, total, idle, ..NetworkLimits::default() });
+    assert_eq!(world.connect("a.test", server.port).get("/", "").text(), "hello");
+}
+
+#[test]
 fn names_are_limited() {
     let world =
         Setup::new("allow = ['*.test']").limits(NetworkLimits { lookups: 3, ..NetworkLimits::default() }).build();

@@ -127,6 +127,18 @@ const MALFORMED: &[(&str, &str)] = &[
     (r"b'A' * 70000", "431"),
     // The target names the host, whatever the header is.
     (r"b'GET http://plain.example:HTTP/ HTTP/1.1\r\nHost: other.example\r\n\r\n'", "200"),
+    // Hosts that are not allowed, named so that another one may be seen.
+    (r"b'CONNECT other.example:443 HTTP/1.1\r\nHost: plain.example:HTTP\r\n\r\n'", "403"),
+    (r"b'CONNECT 127.0.0.1:HTTP HTTP/1.1\r\n\r\n'", "403"),
+    (r"b'CONNECT [::ffff:127.0.0.1]:HTTP HTTP/1.1\r\n\r\n'", "403"),
+    (r"b'CONNECT 2130706433:HTTP HTTP/1.1\r\n\r\n'", "400"),
+    (r"b'GET http://127.0.0.1:HTTP/ HTTP/1.1\r\nHost: plain.example:HTTP\r\n\r\n'", "403"),
+    (r"b'GET http://other.example#@plain.example:HTTP/ HTTP/1.1\r\n\r\n'", "403"),
+    (r"b'GET http://other.example?@plain.example:HTTP/ HTTP/1.1\r\n\r\n'", "403"),
+    (r"b'GET http://plain.example:HTTP@other.example/ HTTP/1.1\r\n\r\n'", "400"),
+    (r"b'GET http://plain.example\\@other.example/ HTTP/1.1\r\n\r\n'", "400"),
+    (r"b'GET http://plain.example%2eother.example/ HTTP/1.1\r\n\r\n'", "400"),
+    (r"b'GET http://plain.example:HTTP/ HTTP/1.1\r\nA: b\r\n c\r\n\r\n'", "400"),
     (
         r"b'GET http://plain.example:HTTP/ HTTP/1.1\r\nContent-Length: 1\r\n' \
           b'Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n'",
