@@ -61,13 +61,13 @@ impl Fixture {
 }
 
 fn create(cache: &Cache, key: &EntryKey, files: &[(&str, &[u8])]) {
-    let write = |new: &NewEntry| {
+    let created = cache.get_or_create::<CacheError>(key, &NoProgress, |new| {
         for (name, bytes) in files {
             new.write(name, bytes)?;
         }
         Ok(())
-    };
-    cache.get_or_create::<CacheError>(key, &NoProgress, write).unwrap();
+    });
+    created.unwrap();
 }
 
 fn base() -> EntryKey {
