@@ -67,8 +67,13 @@ enum UnpackError {
     /// The contents do not match the index.
     #[error("`{0}` differs from its recorded content")]
     Differs(String),
+    /// The contents cannot be read.
     #[error("failed to read its packed entries: {0}")]
     Read(io::Error),
+    /// Neither the cache nor memory can be written.
+    #[error("failed to create files in memory: {0}")]
+    Memory(io::Error),
+    /// An entry cannot be written to the cache.
     #[error(transparent)]
     Cache(#[from] CacheError),
 }
@@ -139,6 +144,10 @@ impl Cache {
         match self.unpack_all(pack, index, &name, lock.as_ref(), &mut unpacked) {
             Ok(Some(entry)) => Some(entry),
             Ok(None) => unpacked.get(&name).map(in_memory),
+            Err(error @ UnpackError::Memory(_)) => {
+                tracing::warn!("failed to unpack the entries of the bundle: {error}");
+                None
+            }
             Err(error) => {
                 pack.is_damaged.store(true, Ordering::Relaxed);
                 tracing::warn!(bundle = %pack.bundle.display(), "the installation of belljar is damaged: {error}");
@@ -183,7 +192,7 @@ impl Cache {
             };
             if !is_stored {
                 check_hashes(manifest, &files)?;
-                memory.insert(name.clone(), Arc::new(MemoryFiles::new(&files).map_err(UnpackError::Read)?));
+                memory.insert(name.clone(), Arc::new(MemoryFiles::new(&files).map_err(UnpackError::Memory)?));
             }
         }
         Ok(found)
