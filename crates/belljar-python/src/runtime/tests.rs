@@ -298,3 +298,21 @@ fn stalled_connection_times_out() {
     assert!(matches!(error, SourceError::Interrupted { .. }), "{error:?}");
     drop(kept);
 }
+
+#[test]
+fn compressed_file_of_a_bundle_is_verified_and_read_as_it_was() {
+    let directory = tiny_directory();
+    let (wasm, compressed) = (directory.path().join("pyodide.asm.wasm"), directory.path().join("pyodide.asm.wasm.zst"));
+    fs::remove_file(wasm).unwrap();
+    let files = RuntimeFiles::in_directory(&TINY, directory.path());
+    fs::write(&compressed, zstd::encode_all(&b"wasm"[..], 1).unwrap()).unwrap();
+    assert_eq!(files.read(RuntimeFile::Wasm).unwrap(), b"wasm");
+    for changed in [&b"WASM"[..], b"wasm and more"] {
+        fs::write(&compressed, zstd::encode_all(changed, 1).unwrap()).unwrap();
+        let error = files.read(RuntimeFile::Wasm).unwrap_err();
+        assert!(matches!(error, RuntimeError::Changed { problem: FileProblem::Mismatch(_), .. }), "{error}");
+    }
+    fs::remove_file(&compressed).unwrap();
+    let error = files.read(RuntimeFile::Wasm).unwrap_err();
+    assert!(matches!(error, RuntimeError::Changed { problem: FileProblem::Unreadable(_), .. }), "{error}");
+}
