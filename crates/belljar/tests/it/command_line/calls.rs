@@ -140,7 +140,7 @@ struct PrivateServer {
 
 impl PrivateServer {
     fn start() -> Self {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = belljar_testing::free_port();
         let child = std::process::Command::new("python3")
             .args(["-u", &client_script("oauth_server.py")])
             .env("PORT", port.to_string())
@@ -239,6 +239,6 @@ fn call_errors_have_messages_and_statuses() {
     assert!(run.status == Some(2) && run.stderr.contains("check that the program is installed"), "{}", run.stderr);
     let run = call(&[&server(), "fine", "[1]"]);
     assert!(run.status == Some(2) && run.stderr.contains("are not a JSON object"), "{}", run.stderr);
-    let run = call(&["http://127.0.0.1:1/mcp", "--start-timeout", "3"]);
+    let run = call(&["http://127.0.0.1:1/mcp", "--start-timeout", "60"]);
     assert_eq!(run.status, Some(2), "{}", run.stderr);
 }
