@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use crate::harness::Belljar;
 
 /// The longest time between two messages. The first run compiles CPython.
-const MESSAGE_TIMEOUT: Duration = Duration::from_secs(120);
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(300);
 /// The time within which a server must end once it has closed its standard output.
-const EXIT_TIMEOUT: Duration = Duration::from_secs(60);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// A server process and its messages. It is killed when dropped.
 pub(crate) struct Wire {

@@ -149,7 +149,7 @@ impl PrivateServer {
         let server = Self { child, port };
         let started = std::time::Instant::now();
         while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(started.elapsed() < std::time::Duration::from_secs(60), "the server does not listen");
+            assert!(started.elapsed() < std::time::Duration::from_secs(180), "the server does not listen");
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
         server
@@ -239,6 +239,6 @@ fn call_errors_have_messages_and_statuses() {
     assert!(run.status == Some(2) && run.stderr.contains("check that the program is installed"), "{}", run.stderr);
     let run = call(&[&server(), "fine", "[1]"]);
     assert!(run.status == Some(2) && run.stderr.contains("are not a JSON object"), "{}", run.stderr);
-    let run = call(&["http://127.0.0.1:1/mcp", "--start-timeout", "60"]);
+    let run = call(&["http://127.0.0.1:1/mcp", "--start-timeout", "3"]);
     assert_eq!(run.status, Some(2), "{}", run.stderr);
 }
