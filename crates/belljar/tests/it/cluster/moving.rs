@@ -76,7 +76,7 @@ fn mcp_sessions_are_found_by_their_ids() {
     // Another MCP session, which the second replica has, uses the same kernel session: it moves there.
     let moved = Client::new(&two).cell(&one, Some(&session), "x + 1");
     assert_eq!(moved["result"], "21", "{moved:#}");
-    assert_eq!((awake(&one), awake(&two)), (0, 1));
+    wait_for(|| (awake(&one), awake(&two)) == (0, 1));
     let unknown = json!({ "jsonrpc": "2.0", "id": 2, "method": "ping" });
     assert_eq!(two.post(&[("Mcp-Session-Id", "unknown")], &unknown).0, 404);
 }
