@@ -73,7 +73,7 @@ fn records_of_connections_name_the_rule_and_the_reason() {
                 plain.shutdown(1)\n    plain.makefile('rb').read()\nimport time; time.sleep(PAUSE)";
     let mut wire = site().serve(&[]);
     wire.follow_output();
-    let attempts = ["0.5", "5", "50"].iter().map(|pause| {
+    let attempts = ["0.5", "5", "50"].into_iter().map(|pause| {
         wire.received.clear();
         let answer = wire.call(json!({ "python_code": site().filled(&code.replace("PAUSE", pause)) }));
         answer["structuredContent"]["connections"].as_array().unwrap().clone()

@@ -151,6 +151,11 @@ pub(crate) fn runs(wire: &mut Wire) -> Vec<Value> {
     fields(&wire.tool("list_runs", json!({})))["runs"].as_array().unwrap().clone()
 }
 
+/// Waits until no code runs: on a busy machine, a question may be put before its code waits.
+pub(crate) fn wait_until_waiting(wire: &mut Wire) {
+    wait_for(|| runs(wire).iter().all(|run| run["status"] != "running"));
+}
+
 /// Waits until the only run has ended, and returns its result.
 pub(crate) fn result_of_only_run(wire: &mut Wire) -> Value {
     let [run] = &runs(wire)[..] else { panic!("not one run") };

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::durable::{
     Fixture, MODERN, fields, kill, open, question, reply, result_of_only_run, run, runs, send_cell, wait_for,
+    wait_until_waiting,
 };
 use crate::wire::{Wire, text};
 
@@ -151,6 +152,7 @@ fn awaited_and_held_waits_follow_each_other() {
     question(&mut wire);
     let mut call = 0;
     for (at, line) in ["one", "yes", "two", "yes", "yes"].into_iter().enumerate() {
+        wait_until_waiting(&mut wire);
         kill(wire);
         wire = fixture.serve();
         let asked;
