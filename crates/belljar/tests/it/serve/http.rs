@@ -242,16 +242,20 @@ fn more_sessions_than_allowed_are_refused() {
 #[test]
 fn termination_answers_running_requests_first() {
     let shared = tempfile::tempdir().unwrap();
-    let mount = format!("{}:/shared", shared.path().display());
+    let mount = format!("{}:/shared:rw", shared.path().display());
     let mut server = Listening::start("streamable-http-stateless", ["--no-install", "--mount", &mount]);
     assert_eq!(server.post(&[], &call("1")).0, 200);
     // The code ends once the file exists, which is written when the server has noticed the signal.
-    let code = "import os, time\nwhile not os.path.exists('/shared/end'): time.sleep(0.01)\n'done'";
+    let code = "import os, time\nopen('/shared/started', 'w').close()\n\
+                while not os.path.exists('/shared/end'): time.sleep(0.01)\n'done'";
     let (status, text) = std::thread::scope(|scope| {
         let asked = scope.spawn(|| server.post(&[], &call(code)));
-        server.wait_for_metric("belljar_live_interpreters 1");
-        server.terminate();
         let begin = Instant::now();
+        while !shared.path().join("started").exists() {
+            assert!(begin.elapsed() < WAIT_TIMEOUT, "the code does not run");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        server.terminate();
         while TcpStream::connect(&server.address).is_ok() {
             assert!(begin.elapsed() < WAIT_TIMEOUT, "the server still listens");
             std::thread::sleep(Duration::from_millis(10));
