@@ -27,10 +27,8 @@ print('oops', file=sys.stderr)
 while True: pass
 " }));
     // A slow machine also reports the progress of long steps.
-    let mut next_line = || {
-        let messages = std::iter::from_fn(|| wire.next());
-        messages.into_iter().find(|message| message["params"]["logger"] == "python").unwrap()
-    };
+    let mut next_line =
+        || std::iter::from_fn(|| wire.next()).find(|message| message["params"]["logger"] == "python").unwrap();
     let first = next_line();
     assert_eq!(first["params"], json!({ "level": "info", "logger": "python", "data": "first" }));
     let second = next_line();
