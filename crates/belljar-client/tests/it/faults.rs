@@ -10,7 +10,7 @@ use belljar_mcp_client::{
 };
 use serde_json::{Map, json};
 
-use crate::harness::{START_TIMEOUT, TestServer, eventually, faulty, output, script};
+use crate::harness::{START_TIMEOUT, TestServer, eventually, faulty, free_port, output, script};
 
 /// Calls `act` and returns the text of its result.
 async fn act(server: McpServerStdio) -> Result<String, McpError> {
@@ -246,8 +246,7 @@ fn faulty_http() -> TestServer {
 
 #[tokio::test]
 async fn refused_connection_is_an_error() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let server = McpServerStreamableHttp::new(format!("http://127.0.0.1:{port}/mcp")).unwrap().build();
+    let server = McpServerStreamableHttp::new(format!("http://127.0.0.1:{}/mcp", free_port())).unwrap().build();
     let error = server.connect().await.err().unwrap();
     assert!(matches!(error, McpError::Connect { .. }), "{error:?}");
     assert!(error.to_string().contains("refused"), "{error}");

@@ -22,11 +22,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use belljar_testing::free_ports;
 use tokio::runtime::Runtime;
 
 use crate::harness::Belljar;
 use counter::{Counter, Tally};
-use etcd_cluster::{EtcdCluster, free_ports};
+use etcd_cluster::EtcdCluster;
 use gate::Gate;
 use s3_server::S3Server;
 

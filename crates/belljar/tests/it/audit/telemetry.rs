@@ -277,7 +277,7 @@ fn records_that_a_collector_refuses_are_counted_and_stop_no_call() {
     let begin = std::time::Instant::now();
     while log.of_complete("audit.lost").is_empty() {
         assert!(wire.run("6 * 7").contains("42"));
-        assert!(begin.elapsed() < std::time::Duration::from_secs(60), "{}", log.text());
+        assert!(begin.elapsed() < std::time::Duration::from_secs(180), "{}", log.text());
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
     end(wire);

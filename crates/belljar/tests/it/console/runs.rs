@@ -37,6 +37,7 @@ fn cell(operator: &Operator, run: &str) -> Value {
 fn code_that_runs_once_is_shown() {
     let operator = start(&[]);
     assert!(call(&operator, "print('out')\n6 * 7").contains("42"));
+    wait_for_run(&operator, "state=ended");
     let listed = operator.get("/sessions");
     let shown = &listed["sessions"][0];
     assert_eq!((&shown["state"], &shown["is_program"], &shown["cells"]), (&json!("ended"), &json!(true), &json!(1)));

@@ -12,6 +12,9 @@ fn sessions_are_filtered_and_paged() {
         operator.run(session, &format!("marker_{at} = {at}\nprint('{}')", "x".repeat(at)));
     }
     operator.run(&sessions[0], "unique_word = 1");
+    for session in &sessions {
+        operator.wait_for_state(session, "idle");
+    }
     let all = operator.get("/sessions");
     assert_eq!((&all["total"], &all["matching"], &all["states"]["idle"]), (&json!(12), &json!(12), &json!(12)));
     let handles = |query: &str| -> Vec<String> {
@@ -74,6 +77,7 @@ fn sessions_are_interrupted_restarted_forked_and_ended() {
     let session = operator.create();
     let act = |operation: &str| operator.send("POST", &format!("/sessions/{session}/{operation}"), None);
     operator.run(&session, "x = 1\nopen('a.txt', 'w').write('a')");
+    operator.wait_for_state(&session, "idle");
     assert_eq!(act("interrupt").with_status(200), json!({ "done": false }));
     let number = operator.submit(&session, "print('begun')\nwhile True: pass");
     operator.wait_for_cell(&session, number, |cell| written(cell, "stdout") == "begun\n");

@@ -224,6 +224,7 @@ fn invalid_tokens_are_refused_with_the_reason() {
     };
     let issuer = Issuer::start(vec![rsa.public("r"), ec.public("e"), secret]);
     let server = issuer.server();
+    let begin = Instant::now();
     let good = ec.token("e", "ES256", &issuer.claims());
     assert_eq!(ask(&server, &good).0, 200);
     let [header, claims, signature] = good.split('.').collect::<Vec<_>>().try_into().unwrap();
@@ -258,8 +259,9 @@ fn invalid_tokens_are_refused_with_the_reason() {
         assert_eq!(status, 401, "{token}: {text}");
         assert!(text.contains("error=\"invalid_token\"") && text.contains(reason), "{reason}: {text}");
     }
-    // Invalid tokens do not make the server ask the issuer each time.
-    assert!(issuer.asked.load(Ordering::Relaxed) <= 8, "{}", issuer.asked.load(Ordering::Relaxed));
+    // Invalid tokens do not make the server ask the issuer each time: it waits for five seconds at least.
+    let (asked, time) = (issuer.asked.load(Ordering::Relaxed), begin.elapsed());
+    assert!(asked as u64 <= 4 * (1 + time.as_secs() / 5), "{asked} requests in {time:?}");
 }
 
 #[test]
@@ -273,7 +275,7 @@ fn a_new_key_is_found_and_an_old_one_ends() {
     *issuer.keys.lock().unwrap() = vec![second.public("2")];
     let begin = Instant::now();
     while ask(&server, &new).0 != 200 {
-        assert!(begin.elapsed() < Duration::from_secs(60), "the new key is never found");
+        assert!(begin.elapsed() < Duration::from_secs(180), "the new key is never found");
         std::thread::sleep(Duration::from_millis(200));
     }
     assert_eq!(ask(&server, &old).0, 401);

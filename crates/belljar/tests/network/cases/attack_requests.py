@@ -7,9 +7,9 @@ import ssl
 HOST = "rules.example.com"
 
 
-def exchange(data, host=HOST, port=PORT_https, secure=True, parts=1, time_limit=10):
+def exchange(data, host=HOST, port=PORT_https, secure=True, parts=1, time_limit=60):
     """Sends bytes and returns what comes back."""
-    plain = socket.create_connection((host, port), timeout=10)
+    plain = socket.create_connection((host, port), timeout=60)
     if secure:
         plain = ssl.create_default_context().wrap_socket(plain, server_hostname=host)
     with plain:
@@ -305,7 +305,7 @@ for target in (
 #> ConnectionResetError
 #> ConnectionResetError
 # %% Another name in TLS than that of the connection
-plain = socket.create_connection((HOST, PORT_https), timeout=10)
+plain = socket.create_connection((HOST, PORT_https), timeout=60)
 try:
     secure = ssl.create_default_context().wrap_socket(plain, server_hostname="keys.example.com")
     secure.sendall(b"GET /headers HTTP/1.1\r\nHost: keys.example.com\r\nConnection: close\r\n\r\n")
@@ -316,7 +316,7 @@ except OSError as error:
 # %% Other protocols by TLS: HTTP/2
 context = ssl.create_default_context()
 context.set_alpn_protocols(["h2", "http/1.1"])
-plain = socket.create_connection((HOST, PORT_https), timeout=10)
+plain = socket.create_connection((HOST, PORT_https), timeout=60)
 with context.wrap_socket(plain, server_hostname=HOST) as secure:
     print(secure.selected_alpn_protocol())
 attempt(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(50))
@@ -365,17 +365,17 @@ attempt(b"GET /" + b"h" * 1_000_000)
 #> ConnectionResetError
 #> ConnectionResetError
 # %% Requests before TLS, and TLS within TLS
-plain = socket.create_connection((HOST, PORT_https), timeout=10)
+plain = socket.create_connection((HOST, PORT_https), timeout=60)
 plain.sendall(b"GET /hello HTTP/1.1\r\n")
 try:
     ssl.create_default_context().wrap_socket(plain, server_hostname=HOST)
     print("TLS")
 except OSError as error:
     print("refused")
-plain = socket.create_connection((HOST, PORT_https), timeout=10)
+plain = socket.create_connection((HOST, PORT_https), timeout=60)
 secure = ssl.create_default_context().wrap_socket(plain, server_hostname=HOST)
 again = socket.socket(fileno=secure.detach())
-again.settimeout(10)
+again.settimeout(60)
 try:
     ssl.create_default_context().wrap_socket(again, server_hostname="www.example.com")
     print("TLS")
