@@ -17,7 +17,7 @@ belljar_testing::trials! {
 }
 
 /// A time after which a server counts as hung.
-const START_TIMEOUT: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(180);
 
 fn is_root() -> bool {
     Capability::Root.missing().is_none()

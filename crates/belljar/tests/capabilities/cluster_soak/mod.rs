@@ -38,7 +38,7 @@ belljar_testing::trials! {
 const REPLICAS: usize = 4;
 /// The time for which a replica is stopped, or cut off: longer than a lease.
 const OUTAGE: Duration = Duration::from_secs(14);
-const START_TIMEOUT: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A process that is killed when dropped.
 struct Process(Child);
@@ -131,7 +131,7 @@ impl Replica {
                 process.signal("TERM");
                 let begin = Instant::now();
                 while self.process.as_mut().unwrap().0.try_wait().unwrap().is_none() {
-                    assert!(begin.elapsed() < Duration::from_secs(30), "a replica does not end");
+                    assert!(begin.elapsed() < Duration::from_secs(90), "a replica does not end");
                     std::thread::sleep(Duration::from_millis(100));
                 }
             }
