@@ -119,9 +119,9 @@ impl Backend {
         Replica::join(&self.connect(), address, self.brief()).await.unwrap()
     }
 
-    /// Returns the shortest lease with which failures of requests are survived. That of etcd is two seconds.
+    /// Returns a short lease with which failures of requests, and the pauses of a busy machine, are survived.
     pub(crate) fn brief(&self) -> ReplicaOptions {
-        let seconds = if self.kind == Kind::FaultyS3 { 10 } else { 3 };
+        let seconds = if self.kind == Kind::FaultyS3 { 10 } else { 6 };
         ReplicaOptions { lease: Duration::from_secs(seconds) }
     }
 }
@@ -158,7 +158,7 @@ impl Moto {
         let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let moto = Self { process, port };
         let client = reqwest::Client::new();
-        for _ in 0..300 {
+        for _ in 0..900 {
             let created = client.put(format!("{}/bucket", moto.endpoint())).send().await;
             if created.is_ok_and(|answer| answer.status().is_success()) {
                 return moto;

@@ -40,7 +40,7 @@ pub(crate) fn spawn(arguments: &[String]) -> Child {
 /// Returns whether a member answers that it is healthy.
 fn is_healthy(port: u16) -> std::io::Result<bool> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-    stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     stream.write_all(b"GET /health HTTP/1.0\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
@@ -88,7 +88,7 @@ impl EtcdCluster {
         let start = Instant::now();
         for member in &self.members {
             while !is_healthy(member.client).unwrap_or_default() {
-                assert!(start.elapsed() < Duration::from_secs(60), "etcd has not started");
+                assert!(start.elapsed() < Duration::from_secs(180), "etcd has not started");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }

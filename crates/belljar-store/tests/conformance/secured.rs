@@ -80,7 +80,7 @@ async fn start(directory: &Path) -> (Member, u16, reqwest::Client) {
         .unwrap();
     let begin = Instant::now();
     while !http.get(format!("{client}/health")).send().await.is_ok_and(|answer| answer.status().is_success()) {
-        assert!(begin.elapsed() < Duration::from_secs(60), "etcd has not started");
+        assert!(begin.elapsed() < Duration::from_secs(180), "etcd has not started");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     (member, ports[0], http)
