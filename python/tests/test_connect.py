@@ -277,9 +277,7 @@ def test_asyncio(server: Server) -> None:
                     await endless
                 assert (await session.run("y")).value == 2
             begun = threading.Event()
-            endless = asyncio.create_task(
-                box.run("print('begun')\nwhile True: pass", on_stdout=lambda _: begun.set())
-            )
+            endless = asyncio.create_task(box.run("print('begun')\nwhile True: pass", on_stdout=lambda _: begun.set()))
             assert await asyncio.to_thread(begun.wait, 60)
             endless.cancel()
             with pytest.raises(asyncio.CancelledError):
