@@ -80,7 +80,7 @@ pub(crate) fn faulty(fault: &str) -> McpServerStdio {
 }
 
 /// The time within which servers must start, even on a busy machine.
-pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A server that listens on a port and is killed when this is dropped.
 pub(crate) struct TestServer {
@@ -181,11 +181,11 @@ pub(crate) fn notation(output: &ToolOutput) -> Value {
     }
 }
 
-/// Polls a condition until it holds; fails after 20 s.
+/// Polls a condition until it holds; fails after a minute.
 pub(crate) async fn eventually(what: &str, condition: impl Fn() -> bool) {
     let started = Instant::now();
     while !condition() {
-        assert!(started.elapsed() < Duration::from_secs(20), "{what}: never");
+        assert!(started.elapsed() < Duration::from_secs(60), "{what}: never");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
