@@ -181,11 +181,11 @@ pub(crate) fn notation(output: &ToolOutput) -> Value {
     }
 }
 
-/// Polls a condition until it holds; fails after a minute.
+/// Polls a condition until it holds; fails after [`START_TIMEOUT`].
 pub(crate) async fn eventually(what: &str, condition: impl Fn() -> bool) {
     let started = Instant::now();
     while !condition() {
-        assert!(started.elapsed() < Duration::from_secs(60), "{what}: never");
+        assert!(started.elapsed() < START_TIMEOUT, "{what}: never");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

@@ -10,19 +10,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// The time in which the page must do what a test waits for. Long, since machines that test are busy.
+/// The time in which the page must do what a test waits for.
 const TIMEOUT: Duration = Duration::from_secs(180);
-/// A statement that notes which frames of a document have loaded from then on, and the expression for whether all have.
-/// `DOCUMENT` is the document's expression.
-const NOTE_LOADS: &str = "window.loaded = new WeakSet();
-    DOCUMENT.addEventListener('load', (event) => loaded.add(event.target), true); 0";
-const HAVE_LOADED: &str = "[...DOCUMENT.querySelectorAll('iframe')].every((frame) => loaded.has(frame))";
-/// An expression for whether the page is shown as it will stay: all is loaded, and no transition runs. Animations
-/// without end are part of the page.
-const IS_SETTLED: &str = "document.readyState === 'complete'
-    && [...document.images].every((image) => image.complete)
-    && document.getAnimations().every((one) => one.playState !== 'running'
-        || one.effect.getComputedTiming().endTime === Infinity)";
 
 /// A browser with one page. It is killed when dropped.
 pub(crate) struct Browser {
@@ -36,6 +25,18 @@ pub(crate) struct Browser {
     pub(crate) events: VecDeque<Value>,
     _directory: TempDir,
 }
+
+/// A statement that notes which frames of a document have loaded from then on, and the expression for whether all have.
+/// `DOCUMENT` is the document's expression.
+const NOTE_LOADS: &str = "window.loaded = new WeakSet();
+    DOCUMENT.addEventListener('load', (event) => loaded.add(event.target), true); 0";
+const HAVE_LOADED: &str = "[...DOCUMENT.querySelectorAll('iframe')].every((frame) => loaded.has(frame))";
+/// An expression for whether the page is shown as it will stay: all is loaded, and no transition runs. Animations
+/// without end are part of the page.
+const IS_SETTLED: &str = "document.readyState === 'complete'
+    && [...document.images].every((image) => image.complete)
+    && document.getAnimations().every((one) => one.playState !== 'running'
+        || one.effect.getComputedTiming().endTime === Infinity)";
 
 impl Browser {
     pub(crate) fn start() -> Self {
