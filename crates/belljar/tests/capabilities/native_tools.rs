@@ -148,7 +148,7 @@ fn sessions_of_native_kernels_keep_modules_of_servers() {
     let client = client(ProtocolEra::Auto, &[&tool_server("t", "plain")], &[]);
     client.run(async |server| {
         let begin = "from tools import t\nimport asyncio\nadd = t.add\nlate = asyncio.ensure_future(t.hang())\n\
-                     await asyncio.sleep(0)";
+                     await asyncio.sleep(0.1)";
         let (_, first) = call(&server, "execute_code", json!({ "code": begin })).await;
         let id = first["session_info"]["session_id"].clone();
         assert_eq!(first["calls"][0]["status"], "cancelled", "{first}");
