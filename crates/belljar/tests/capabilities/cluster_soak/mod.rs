@@ -207,7 +207,12 @@ fn soak(cluster: &str, prefix: &str, store: &S3Server) {
             })
             .collect();
         let begin = Instant::now();
-        while begin.elapsed() < Duration::from_secs(seconds) && !clients.iter().any(|client| client.is_finished()) {
+        // On a busy machine, it takes longer until all sessions exist and have counted.
+        let goes_on = || match begin.elapsed() {
+            time if time < Duration::from_secs(seconds) => true,
+            time => time < Duration::from_secs(seconds) + START_TIMEOUT && !has_counted(&tally, sessions),
+        };
+        while goes_on() && !clients.iter().any(|client| client.is_finished()) {
             std::thread::sleep(Duration::from_secs(3));
             // Each replica fails in each way in turn.
             let replica = usize::try_from(failures).unwrap() % REPLICAS;
@@ -225,7 +230,12 @@ fn soak(cluster: &str, prefix: &str, store: &S3Server) {
         tally.errors.load(Ordering::Relaxed),
         tally.longest.load(Ordering::Relaxed),
     );
-    assert!(tally.answers.load(Ordering::Relaxed) > sessions, "{tally:?}");
+    assert!(has_counted(&tally, sessions), "{tally:?}");
+}
+
+/// Returns whether there are more answers than sessions.
+fn has_counted(tally: &Tally, sessions: u64) -> bool {
+    tally.answers.load(Ordering::Relaxed) > sessions
 }
 
 fn runtime() -> Runtime {
