@@ -53,15 +53,15 @@ async fn server_that_never_initializes_times_out() {
 
 #[tokio::test]
 async fn server_that_ignores_discover_gets_the_legacy_era() {
-    let server = faulty("ignores_discover").timeout(Duration::from_secs(6)).build();
+    let server = faulty("ignores_discover").timeout(Duration::from_secs(15)).build();
     assert_eq!(server.info().await.unwrap().protocol_version.as_str(), "2025-11-25");
 }
 
 #[tokio::test]
 async fn modern_server_may_respond_late_to_discover() {
     let notes = tempfile::NamedTempFile::new().unwrap();
-    let server = faulty("slow_modern").env("NOTES", notes.path().display().to_string()).timeout(Duration::from_secs(6));
-    let server = server.build();
+    let server = faulty("slow_modern").env("NOTES", notes.path().display().to_string());
+    let server = server.timeout(Duration::from_secs(15)).build();
     let running = server.connect().await.unwrap();
     assert_eq!(server.info().await.unwrap().protocol_version.as_str(), "2026-07-28");
     assert_eq!(server.direct_call_tool("fine", json!({})).await.unwrap().to_text(), "fine");
@@ -73,7 +73,8 @@ async fn idle_call_times_out_and_is_cancelled() {
     let notes = tempfile::NamedTempFile::new().unwrap();
     let server = faulty("hangs")
         .env("NOTES", notes.path().display().to_string())
-        .read_timeout(Duration::from_millis(300))
+        // Also the limit of the last call, which is answered.
+        .read_timeout(Duration::from_secs(3))
         .build();
     let running = server.connect().await.unwrap();
     let outcome = server.direct_call_tool("act", json!({})).await.unwrap();
@@ -99,7 +100,7 @@ async fn progress_keeps_a_call_alive() {
     let options = CallOptions::new().progress_handler(move |_| {
         counter.fetch_add(1, Ordering::SeqCst);
     });
-    let server = faulty("talks").read_timeout(Duration::from_secs(3)).build();
+    let server = faulty("talks").read_timeout(Duration::from_secs(6)).build();
     let outcome = server.call_tool_with("act", json!({}), options).await.unwrap();
     assert_eq!(outcome.to_text(), "done");
     assert_eq!(steps.load(Ordering::SeqCst), 8);
@@ -119,7 +120,8 @@ async fn dropped_call_is_cancelled() {
     let server = faulty("hangs").env("NOTES", notes.path().display().to_string()).build();
     let running = server.connect().await.unwrap();
     let call = server.direct_call_tool("act", json!({}));
-    tokio::time::timeout(Duration::from_millis(200), call).await.unwrap_err();
+    // Long enough for the request to be sent.
+    tokio::time::timeout(Duration::from_secs(2), call).await.unwrap_err();
     eventually("the call is cancelled", || std::fs::read_to_string(notes.path()).unwrap() == "cancelled\n").await;
     running.close().await.unwrap();
 }
@@ -376,7 +378,7 @@ async fn events_that_are_not_messages_are_skipped() {
 #[tokio::test]
 async fn idle_http_call_times_out() {
     let listening = faulty_http();
-    let server = acts(&listening, "hangs").read_timeout(Duration::from_millis(300)).build();
+    let server = acts(&listening, "hangs").read_timeout(Duration::from_secs(3)).build();
     let running = server.connect().await.unwrap();
     let outcome = server.direct_call_tool("act", json!({})).await.unwrap();
     assert!(matches!(&outcome, ToolOutcome::Retry(retry) if retry.message.contains("did not respond")), "{outcome:?}");

@@ -80,7 +80,7 @@ pub(crate) fn faulty(fault: &str) -> McpServerStdio {
 }
 
 /// The time within which servers must start, even on a busy machine.
-pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A server that listens on a port and is killed when this is dropped.
 pub(crate) struct TestServer {

@@ -309,13 +309,13 @@ async fn token_that_expires_during_a_connection_is_refreshed() {
 async fn waiting_for_consent_does_not_count_as_server_time() {
     let listening = private_server();
     let oauth = OAuth::new("http://127.0.0.1:1/callback", async |url: String| {
-        tokio::time::sleep(Duration::from_secs(7)).await;
+        tokio::time::sleep(Duration::from_secs(17)).await;
         let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
         let response = client.get(url).send().await.unwrap();
         Ok(response.headers()["location"].to_str().unwrap().to_owned())
     });
     let server =
-        McpServerStreamableHttp::new(listening.url("/mcp")).unwrap().timeout(Duration::from_secs(5)).oauth(oauth);
+        McpServerStreamableHttp::new(listening.url("/mcp")).unwrap().timeout(Duration::from_secs(15)).oauth(oauth);
     assert_eq!(ask(&server.build()).await, "for your eyes");
 }
 

@@ -75,7 +75,7 @@ async fn lost_stream_stays_lost_if_reconnecting_is_off() {
         match server.call_tool_raw("echo", json!({"message": "2"}), CallOptions::new()).await {
             Err(error @ McpError::Closed { .. }) => break error,
             // A request that is posted before the end of the stream is noticed cannot be delivered.
-            other => assert!(started.elapsed() < Duration::from_secs(20), "{other:?}"),
+            other => assert!(started.elapsed() < Duration::from_secs(60), "{other:?}"),
         }
     };
     assert!(error.is_connection_loss(), "{error:?}");

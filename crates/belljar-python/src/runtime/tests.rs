@@ -182,7 +182,8 @@ fn serve(answer: impl Fn(&str, &mut TcpStream) + Send + 'static) -> DownloadSour
     DownloadSources {
         cdn: format!("http://{address}"),
         npm: "no-such-npm".into(),
-        stall_timeout: Duration::from_millis(300),
+        // Long, since a busy machine stalls, too.
+        stall_timeout: Duration::from_secs(60),
     }
 }
 
@@ -294,7 +295,7 @@ fn stalled_connection_times_out() {
         respond(stream, "200 OK\r\nContent-Length: 4", b"wa");
         keep.send(stream.try_clone().unwrap()).unwrap();
     });
-    let error = cdn_error(&sources);
+    let error = cdn_error(&DownloadSources { stall_timeout: Duration::from_secs(3), ..sources });
     assert!(matches!(error, SourceError::Interrupted { .. }), "{error:?}");
     drop(kept);
 }

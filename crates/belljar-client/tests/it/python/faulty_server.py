@@ -66,7 +66,7 @@ def act(request: dict) -> None:
             # Each pause is shorter than the client's read timeout; their sum is longer.
             token = request["params"]["_meta"]["progressToken"]
             for step in range(8):
-                time.sleep(0.5)
+                time.sleep(1)
                 send({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": token, "progress": step}})
             answer(request, text("done"))
         case "logs_and_steps":
