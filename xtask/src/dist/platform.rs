@@ -18,7 +18,7 @@ pub(super) struct Platform {
     pub(super) processor: &'static str,
 }
 
-const PLATFORMS: [Platform; 5] = [
+pub(super) const PLATFORMS: [Platform; 5] = [
     Platform { triple: "x86_64-unknown-linux-gnu", system: System::Linux, processor: "x86_64" },
     Platform { triple: "aarch64-unknown-linux-gnu", system: System::Linux, processor: "aarch64" },
     Platform { triple: "aarch64-apple-darwin", system: System::MacOs, processor: "aarch64" },

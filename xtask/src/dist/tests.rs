@@ -245,3 +245,10 @@ fn wrong_options_are_errors() {
     std::fs::write(occupied.path().join("file"), "").unwrap();
     assert!(Output::create(occupied.path()).unwrap_err().contains("is not empty"));
 }
+
+#[test]
+fn release_workflow_has_a_job_for_each_platform() {
+    let workflow = std::fs::read_to_string(workspace().unwrap().join(".github/workflows/release.yml")).unwrap();
+    let named = workflow.lines().filter_map(|line| line.trim().strip_prefix("triple: "));
+    assert_eq!(named.collect::<Vec<_>>(), platform::PLATFORMS.map(|platform| platform.triple));
+}
