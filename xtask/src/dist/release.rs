@@ -95,7 +95,7 @@ mod tests {
         let root = crate::workspace::workspace().unwrap();
         assert_eq!(epoch(&root, Some("1700000000")).unwrap(), 1_700_000_000);
         assert!(epoch(&root, Some("yesterday")).unwrap_err().contains("SOURCE_DATE_EPOCH"));
-        // Not in a checkout: a directory that is not one has no last commit.
+        // A directory outside of a checkout has no last commit.
         let elsewhere = tempfile::tempdir().unwrap();
         assert!(epoch(elsewhere.path(), None).unwrap_err().contains("last commit"));
     }
