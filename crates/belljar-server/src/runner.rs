@@ -237,8 +237,8 @@ impl OneShotCall {
             }
             Err(error) => Err(error),
         };
-        let Self { client, tool_run, work, sender, live, activity, record } = self;
-        if let Some(record) = record {
+        let Self { client, tool_run, work, sender, live, activity, mut record } = self;
+        if let Some(record) = &mut record {
             record.end(completed.as_ref().map(|completed| &completed.report).map_err(ToString::to_string));
         }
         match &completed {
@@ -265,8 +265,9 @@ impl OneShotCall {
         drop(permit);
         // Ignore send errors: the caller may have gone.
         let _ = sender.send(result);
-        // The answer does not wait for the interpreter's memory to be freed.
+        // The answer does not wait for memory to be freed: that of the interpreter, and of an old record.
         drop(interpreter);
+        drop(record);
         drop(live);
     }
 }

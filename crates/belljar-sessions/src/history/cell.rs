@@ -53,8 +53,8 @@ pub struct CellRecord {
     run: OnceLock<Weak<Run>>,
     place: Place,
     state: Mutex<State>,
-    /// The permits for open questions.
-    asking: Arc<Semaphore>,
+    /// The permits for open questions, once there is one.
+    asking: OnceLock<Arc<Semaphore>>,
     /// The bytes that the history has counted for this record. Changed while the session's state is locked.
     counted: AtomicUsize,
 }
@@ -83,7 +83,8 @@ impl CellRecord {
         session: &Arc<SessionHistory>,
         history: &Arc<History>,
     ) -> Self {
-        let code: Arc<str> = bounded(code, MAX_CODE).into();
+        // A byte of code has six bytes in JSON at most.
+        let code: Arc<str> = if code.len() <= MAX_CODE / 6 { code.into() } else { bounded(code, MAX_CODE).into() };
         let state = State {
             state: CellState::Pending,
             began: None,
@@ -106,7 +107,7 @@ impl CellRecord {
             run: OnceLock::new(),
             place: Place { history: Arc::downgrade(history), session: Arc::downgrade(session) },
             state: Mutex::new(state),
-            asking: Arc::new(Semaphore::new(MAX_QUESTIONS)),
+            asking: OnceLock::new(),
             counted: AtomicUsize::new(0),
         }
     }
@@ -276,8 +277,7 @@ impl CellRecord {
                     state.output.push_bundle(&bundle_of(image), Output::Display);
                 }
                 if let Outcome::Success(Some(value)) = &report.outcome {
-                    let bundle: MimeBundle = [("text/plain".to_owned(), value.text.as_str().into())].into();
-                    state.output.push_bundle(&bundle, Output::ExecuteResult);
+                    state.output.push_value(&value.text);
                 }
                 let status = CellStatus::from(&report.outcome);
                 state.other_bytes += size_of_error(&status);
@@ -367,9 +367,13 @@ impl CellRecord {
         self.send(SessionChange::Called);
     }
 
+    fn permits(&self) -> Arc<Semaphore> {
+        self.asking.get_or_init(|| Arc::new(Semaphore::new(MAX_QUESTIONS))).clone()
+    }
+
     /// Puts a question about a call of a tool, and waits for the answer of an operator, or for the end of the cell.
     pub(super) async fn ask(self: Arc<Self>, message: String) -> OperatorAnswer {
-        let Ok(permit) = self.asking.clone().acquire_owned().await else { return OperatorAnswer::Withdrawn };
+        let Ok(permit) = self.permits().acquire_owned().await else { return OperatorAnswer::Withdrawn };
         let (answer, receiver) = oneshot::channel();
         let reply = Box::new(move |line| drop(answer.send(line)));
         let message = bounded(&message, MAX_QUESTION);
@@ -389,7 +393,7 @@ impl CellRecord {
 
     /// Puts a question of `input()`. `reply` receives the line. Returns false if too many questions are open.
     pub(super) fn ask_for_line(&self, prompt: &str, reply: impl FnOnce(Option<String>) + Send + 'static) -> bool {
-        let Ok(permit) = self.asking.clone().try_acquire_owned() else { return false };
+        let Ok(permit) = self.permits().try_acquire_owned() else { return false };
         let prompt = if prompt.trim().is_empty() { "The code requests a line of input" } else { prompt };
         let prompt = bounded(prompt, MAX_QUESTION);
         self.update(|state| state.questions.ask(prompt, false, Box::new(reply), permit));

@@ -109,7 +109,7 @@ impl SessionOverview {
         };
         let last_used = absence.map_or(history.created, |absence| absence.since);
         let last_used = Some(Duration::from_millis(last_used));
-        Self::new(history.handle.clone(), id, history.owner.clone(), activity, last_used).with_history(history)
+        Self::new(history.handle().clone(), id, history.owner.clone(), activity, last_used).with_history(history)
     }
 
     /// Adds what the history has about the session.

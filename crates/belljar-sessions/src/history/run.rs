@@ -6,7 +6,7 @@ use belljar_core::kernel::CellObserver;
 use belljar_core::{CallCancellation, RunReport};
 
 use super::session::SessionHistory;
-use super::{AbsenceReason, CellGuard, History, SessionChange};
+use super::{AbsenceReason, CellGuard, ForgottenSession, History, SessionChange};
 use crate::id::SessionId;
 use crate::sessions::Owner;
 
@@ -16,6 +16,10 @@ pub struct RunRecord {
     /// A random ID, which nothing else has.
     id: SessionId,
     cell: CellGuard,
+    has_ended: bool,
+    /// The earlier call that the end of this one has displaced. It is freed when this is dropped, so that the client
+    /// need not wait for it.
+    displaced: Option<ForgottenSession>,
 }
 
 impl History {
@@ -31,8 +35,8 @@ impl History {
         let session = Arc::new(session);
         self.known.lock().sessions.insert(id.clone(), session.clone());
         session.send(None, SessionChange::Created);
-        let cell = CellGuard::new(self.begin_cell(&id, owner, code, false));
-        RunRecord { history: self.clone(), id, cell }
+        let cell = CellGuard::new(self.begin_cell_of(&session, code, false));
+        RunRecord { history: self.clone(), id, cell, has_ended: false, displaced: None }
     }
 }
 
@@ -44,15 +48,21 @@ impl RunRecord {
         record.observer(inner)
     }
 
-    /// Ends the record with the result of the code, or with the reason why it was not run.
-    pub fn end(self, result: Result<&RunReport, String>) {
+    /// Ends the record with the result of the code, or with the reason why it was not run. Dropping the record may take
+    /// a while then, since it frees memory.
+    pub fn end(&mut self, result: Result<&RunReport, String>) {
         let CellGuard(record) = &self.cell;
         record.complete_run(result);
+        self.has_ended = true;
+        self.displaced = self.history.note_absence(&self.id, AbsenceReason::Completed);
     }
 }
 
 impl Drop for RunRecord {
     fn drop(&mut self) {
+        if self.has_ended {
+            return;
+        }
         let CellGuard(record) = &self.cell;
         record.abandon();
         self.history.set_absent(&self.id, AbsenceReason::Completed);

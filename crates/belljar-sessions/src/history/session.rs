@@ -1,8 +1,8 @@
 //! The history of a session: its last cells, and its events.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use belljar_core::CallCancellation;
 use parking_lot::Mutex;
@@ -20,8 +20,9 @@ const EVENT_CAPACITY: usize = 256;
 
 /// The history of a session.
 pub struct SessionHistory {
-    /// The name of the session.
-    pub handle: SessionHandle,
+    id: SessionId,
+    /// The name of the session, computed at its first use: calls that run code once mostly end without one.
+    handle: OnceLock<SessionHandle>,
     /// The only client that may use the session, if it was created with authentication.
     pub owner: Option<Owner>,
     /// The time at which the session was created, or first used since the server's start, in milliseconds since 1970.
@@ -88,10 +89,9 @@ impl SessionCells {
         Some(freed)
     }
 
-    /// Forgets all cells. Returns their bytes.
-    pub(super) fn forget_all(&mut self) -> usize {
-        self.cells.clear();
-        std::mem::take(&mut self.bytes)
+    /// Forgets all cells. Returns their bytes and the cells.
+    pub(super) fn forget_all(&mut self) -> (usize, VecDeque<Arc<CellRecord>>) {
+        (std::mem::take(&mut self.bytes), std::mem::take(&mut self.cells))
     }
 }
 
@@ -105,7 +105,8 @@ impl SessionHistory {
     ) -> Self {
         let now = milliseconds_now();
         Self {
-            handle: SessionHandle::of(id),
+            id: id.clone(),
+            handle: OnceLock::new(),
             owner: owner.cloned(),
             created: now,
             state: Mutex::default(),
@@ -114,6 +115,11 @@ impl SessionHistory {
             changes,
             updated: AtomicU64::new(now),
         }
+    }
+
+    /// Returns the name of the session.
+    pub fn handle(&self) -> &SessionHandle {
+        self.handle.get_or_init(|| SessionHandle::of(&self.id))
     }
 
     /// Returns the events of the session from now on.
@@ -179,12 +185,16 @@ impl SessionHistory {
     pub(super) fn send(&self, cell: Option<u64>, change: SessionChange) {
         self.updated.store(milliseconds_now(), Ordering::Relaxed);
         let is_output = matches!(change, SessionChange::Output { .. });
-        let event = SessionEvent { session: self.handle.clone(), cell, change };
+        let is_listed = !is_output && self.changes.receiver_count() > 0;
+        let mut events = self.events.lock();
+        if !is_listed && events.is_none() {
+            return;
+        }
+        let event = SessionEvent { session: self.handle().clone(), cell, change };
         // Fails without readers.
-        if !is_output {
+        if is_listed {
             let _ = self.changes.send(event.clone());
         }
-        let mut events = self.events.lock();
         if events.as_ref().is_some_and(|sender| sender.send(event).is_err()) {
             *events = None;
         }
