@@ -1,5 +1,8 @@
 //! Digests, recorded instead of code and of identifiers that give access.
 
+use std::fmt;
+
+use serde::{Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 
 /// The number of hexadecimal digits of an identifier's digest.
@@ -20,6 +23,50 @@ pub fn digest(id: &str) -> String {
     digest
 }
 
+/// The name of a session, a run or code in records. Its text is made when a record is written, so that a call does not
+/// wait for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Identifier {
+    /// The number of a run or cell in its process.
+    Number(u64),
+    /// The digest of an ID that gives access: see [`digest`].
+    Secret([u8; DIGEST_LENGTH / 2]),
+    /// The SHA-256 of code.
+    Code([u8; 32]),
+}
+
+impl Identifier {
+    /// Returns the name of a session or a run with this ID.
+    pub fn for_secret(id: &str) -> Self {
+        let mut digest = [0; DIGEST_LENGTH / 2];
+        for (to, from) in digest.iter_mut().zip(Sha256::digest(id)) {
+            *to = from;
+        }
+        Self::Secret(digest)
+    }
+
+    /// Returns the name of code.
+    pub fn for_code(code: &str) -> Self {
+        Self::Code(Sha256::digest(code).into())
+    }
+}
+
+impl fmt::Display for Identifier {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(formatter, "{number}"),
+            Self::Secret(bytes) => formatter.write_str(&hex::encode(bytes)),
+            Self::Code(bytes) => formatter.write_str(&hex::encode(bytes)),
+        }
+    }
+}
+
+impl Serialize for Identifier {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 /// Returns a random name, of 128 bits.
 pub fn random_id() -> String {
     let mut bytes = [0; 16];
@@ -33,5 +80,18 @@ pub fn owner_name(owner: &str) -> String {
     match owner.strip_prefix("token:") {
         Some(digest) => format!("token:{}", digest.get(..OWNER_LENGTH).unwrap_or(digest)),
         None => owner.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identifiers_are_written_as_text() {
+        let written = |identifier| serde_json::to_value(identifier).unwrap();
+        assert_eq!(written(Identifier::Number(17)), "17");
+        assert_eq!(written(Identifier::for_secret("an ID")), digest("an ID"));
+        assert_eq!(written(Identifier::for_code("1 + 1")), sha256("1 + 1"));
     }
 }

@@ -43,7 +43,7 @@ use axum::http::header::CACHE_CONTROL;
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::get;
-use belljar_audit::{Details, Event, digest, owner_name};
+use belljar_audit::{Details, Event, Identifier, owner_name};
 use belljar_core::Activity;
 use belljar_sessions::{Place, SessionActivity, SessionHandle, SessionId, SessionOverview, Sessions};
 use tokio::sync::Semaphore;
@@ -109,10 +109,10 @@ struct OperationRecorder {
 
 impl OperationRecorder {
     /// Returns the digest of the session that the path of a request names, if it exists.
-    fn session(&self, parameters: &RawPathParams) -> Option<Arc<str>> {
+    fn session(&self, parameters: &RawPathParams) -> Option<Identifier> {
         let (_, handle) = parameters.iter().find(|(name, _)| *name == "handle")?;
         let found = self.sessions.overview_of(&SessionHandle::parse(handle)?)?;
-        Some(digest(found.id.as_str()).into())
+        Some(Identifier::for_secret(found.id.as_str()))
     }
 }
 
@@ -135,7 +135,7 @@ async fn record_operation(
         session,
         name: Some(recorder.id.into()),
         arguments: Some(line),
-        outcome: Some(response.status().as_str().into()),
+        outcome: Some(response.status().as_str().to_owned().into()),
         by: Some("operator"),
         duration: Some(begin.elapsed()),
         ..Details::default()
