@@ -158,7 +158,7 @@ fn routes<S: McpService>(server: &S, options: &HttpOptions, ending: &Cancellatio
     let protocol = match options.transport {
         HttpTransport::Sse => sse::routes(server.clone(), options.max_sessions, ending.clone()),
         HttpTransport::Streamable => {
-            let sessions = Arc::new(ResumableSessions::new(options.idle));
+            let sessions = Arc::new(ResumableSessions::new(options.idle, server.session_durations()));
             tokio::spawn(ResumableSessions::watch(Arc::downgrade(&sessions), options.idle));
             let limit =
                 SessionLimit { sessions: sessions.clone(), max: options.max_sessions, refusals: server.refusals() };
