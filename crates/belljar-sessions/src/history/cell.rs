@@ -1,8 +1,10 @@
 //! The record of a cell.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
+use belljar_core::activity::CpuClock;
 use belljar_core::kernel::CellObserver;
 use belljar_core::mime::{DisplayEvent, Image, ImageFormat, MimeBundle};
 use belljar_core::truncation::cut_middle;
@@ -55,6 +57,8 @@ pub struct CellRecord {
     state: Mutex<State>,
     /// The permits for open questions, once there is one.
     asking: OnceLock<Arc<Semaphore>>,
+    /// The nanoseconds of processor time of the code so far; zero if they are not measured.
+    cpu: AtomicU64,
     /// The bytes that the history has counted for this record. Changed while the session's state is locked.
     counted: AtomicUsize,
 }
@@ -108,6 +112,7 @@ impl CellRecord {
             place: Place { history: Arc::downgrade(history), session: Arc::downgrade(session) },
             state: Mutex::new(state),
             asking: OnceLock::new(),
+            cpu: AtomicU64::new(0),
             counted: AtomicUsize::new(0),
         }
     }
@@ -146,6 +151,12 @@ impl CellRecord {
         self.state.lock().output.omit();
     }
 
+    /// Returns the nanoseconds of processor time of the code, to which the threads that continue it add. `clock` is whose
+    /// time that is: without one, nothing is measured.
+    pub(crate) fn cpu(&self, clock: CpuClock) -> Option<&AtomicU64> {
+        (clock == CpuClock::Thread).then_some(&self.cpu)
+    }
+
     pub(crate) fn set_run(&self, run: &Arc<Run>) {
         let _ = self.run.set(Arc::downgrade(run));
     }
@@ -178,6 +189,7 @@ impl CellRecord {
             installed: now.installed.clone(),
             questions,
             memory: now.memory,
+            cpu: Some(Duration::from_nanos(self.cpu.load(Ordering::Relaxed))).filter(|cpu| !cpu.is_zero()),
         }
     }
 

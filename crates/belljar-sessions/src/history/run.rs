@@ -1,7 +1,9 @@
 //! The record of code that runs once, in an interpreter of its own: a history with one cell, and no session.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
+use belljar_core::activity::CpuClock;
 use belljar_core::kernel::CellObserver;
 use belljar_core::{CallCancellation, RunReport};
 
@@ -46,6 +48,13 @@ impl RunRecord {
         let CellGuard(record) = &self.cell;
         record.begin();
         record.observer(inner)
+    }
+
+    /// Returns the nanoseconds of processor time of the code, to which the threads that continue it add. `clock` is whose
+    /// time that is: without one, nothing is measured.
+    pub fn cpu(&self, clock: CpuClock) -> Option<&AtomicU64> {
+        let CellGuard(record) = &self.cell;
+        record.cpu(clock)
     }
 
     /// Ends the record with the result of the code, or with the reason why it was not run. Dropping the record may take
