@@ -179,7 +179,8 @@ fn routes<S: McpService>(server: &S, options: &HttpOptions, ending: &Cancellatio
     };
     let protocol = match options.monty.clone() {
         Some(workers) => {
-            protocol.route("/monty", monty::route(workers, options.max_sessions, options.max_body, server.refusals()))
+            let (max, body, refusals) = (options.max_sessions, options.max_body, server.refusals());
+            protocol.route("/monty", monty::route(workers, max, body, refusals, server.sessions()))
         }
         None => protocol,
     };

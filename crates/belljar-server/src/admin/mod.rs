@@ -156,7 +156,9 @@ impl Admin {
 
     /// Finds a session whose files can be read now: reading waits for the call that runs.
     async fn open_idle(&self, handle: &str) -> Result<(SessionTools, SessionId), AdminError> {
-        match self.find(handle)?.activity {
+        let found = self.find(handle)?;
+        match found.activity {
+            _ if found.is_feeds => self.open(handle).await,
             SessionActivity::Running | SessionActivity::Waiting => Err(AdminError::busy()),
             SessionActivity::Idle | SessionActivity::Asleep | SessionActivity::Away | SessionActivity::Completed => {
                 self.open(handle).await
@@ -171,6 +173,7 @@ impl Admin {
         match found.activity {
             SessionActivity::Completed => return Err(AdminError::ended()),
             _ if found.is_run => return Err(AdminError::runs_once()),
+            _ if found.is_feeds => return Err(AdminError::of_feeds()),
             SessionActivity::Away => match self.sessions().locate(&found.id).await? {
                 Place::Here => {}
                 Place::Elsewhere(_) => return Err(AdminError::elsewhere()),

@@ -39,6 +39,8 @@ pub(super) struct SessionView {
     pub(super) memory: Option<u64>,
     /// True for a call of run_python_code. Unless it can wait on the disk, it can be interrupted only
     pub(super) is_program: bool,
+    /// True for a session of Monty's protocol: its client runs its feeds, and operators can interrupt them only
+    pub(super) is_feeds: bool,
 }
 
 impl SessionView {
@@ -55,6 +57,7 @@ impl SessionView {
             code: overview.last_code.trim_start().chars().take(MAX_LISTED_CODE).collect(),
             memory: overview.memory,
             is_program: overview.is_program,
+            is_feeds: overview.is_feeds,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The record of a cell.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -57,6 +57,8 @@ pub struct CellRecord {
     state: Mutex<State>,
     /// The permits for open questions, once there is one.
     asking: OnceLock<Arc<Semaphore>>,
+    /// Set while a feed waits for its client.
+    is_waiting: AtomicBool,
     /// The nanoseconds of processor time of the code so far; zero if they are not measured.
     cpu: AtomicU64,
     /// The bytes that the history has counted for this record. Changed while the session's state is locked.
@@ -112,6 +114,7 @@ impl CellRecord {
             place: Place { history: Arc::downgrade(history), session: Arc::downgrade(session) },
             state: Mutex::new(state),
             asking: OnceLock::new(),
+            is_waiting: AtomicBool::new(false),
             cpu: AtomicU64::new(0),
             counted: AtomicUsize::new(0),
         }
@@ -195,7 +198,8 @@ impl CellRecord {
 
     /// Returns the state.
     pub fn current_state(&self) -> CellState {
-        let is_waiting = self.run().is_some_and(|run| run.state().is_waiting());
+        let is_waiting =
+            self.is_waiting.load(Ordering::Relaxed) || self.run().is_some_and(|run| run.state().is_waiting());
         let state = self.state.lock();
         match &state.state {
             CellState::Running if is_waiting || !state.questions.open().is_empty() => CellState::Waiting,
@@ -300,6 +304,29 @@ impl CellRecord {
             Err(reason) => state.state = CellState::NotRun(reason),
         }
         self.end(state);
+    }
+
+    /// Ends the record of a feed, whose output was recorded while it ran.
+    pub(super) fn complete_feed(&self, result: Result<CellStatus, String>) {
+        let mut state = self.state.lock();
+        if state.ended.is_some() {
+            return;
+        }
+        state.state = match result {
+            Ok(status) => {
+                state.other_bytes += size_of_error(&status);
+                CellState::Completed(status)
+            }
+            Err(reason) => CellState::NotRun(reason),
+        };
+        self.end(state);
+    }
+
+    /// Notes whether a feed waits for its client.
+    pub(super) fn set_waiting(&self, is_waiting: bool) {
+        self.is_waiting.store(is_waiting, Ordering::Relaxed);
+        // Readers request the state then.
+        self.send(SessionChange::Called);
     }
 
     /// Ends the record of a cell whose job was dropped.

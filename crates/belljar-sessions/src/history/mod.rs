@@ -12,6 +12,7 @@
 //! | --- | --- |
 //! | `session` | the history of one session |
 //! | `run` | code that runs once, without a session |
+//! | `feeds` | sessions of Monty's protocol |
 //! | `cell` | the record of a cell |
 //! | `snapshot` | a recorded cell as it is at a moment |
 //! | `output` | the output of a cell, within bounds |
@@ -23,6 +24,7 @@
 
 mod cell;
 mod event;
+mod feeds;
 mod handle;
 mod observer;
 mod output;
@@ -44,10 +46,12 @@ use crate::sessions::{Owner, milliseconds_now};
 pub(crate) use cell::CellGuard;
 pub use cell::CellRecord;
 pub use event::{SessionChange, SessionEvent};
+pub use feeds::FeedsRecord;
 pub use handle::SessionHandle;
 pub use overview::{SessionActivity, SessionOverview};
 pub use questions::CellQuestion;
 pub use run::RunRecord;
+use session::HistoryKind;
 pub use session::SessionHistory;
 pub(crate) use session::{Absence, AbsenceReason};
 pub use snapshot::{CellSnapshot, CellState, RecordedCall};
@@ -77,17 +81,17 @@ struct KnownSessions {
     sessions: HashMap<SessionId, Arc<SessionHistory>>,
     /// Those that are absent, in the order in which they became so.
     absent: BTreeMap<u64, SessionId>,
-    /// The calls that have run code once, in the order in which they ended. There may be far more of them than of
-    /// sessions.
+    /// The calls that have run code once, and the sessions of Monty's protocol, in the order in which they ended. There
+    /// may be far more of them than of sessions.
     ended_runs: BTreeMap<u64, SessionId>,
     /// The number of absences so far.
     turns: u64,
 }
 
 impl KnownSessions {
-    /// Returns the absent ones among those that `history` is one of: sessions, or code that ran once.
+    /// Returns the absent ones among those that `history` is one of: sessions, or calls and connections that ran code.
     fn queue_of(&mut self, history: &SessionHistory) -> &mut BTreeMap<u64, SessionId> {
-        if history.is_run() { &mut self.ended_runs } else { &mut self.absent }
+        if history.is_run() || history.is_feeds() { &mut self.ended_runs } else { &mut self.absent }
     }
 }
 
@@ -128,7 +132,7 @@ impl History {
         if let Some(found) = known.sessions.get(id) {
             return found.clone();
         }
-        let history = Arc::new(SessionHistory::new(id, owner, self.changes.clone(), None));
+        let history = Arc::new(SessionHistory::new(id, owner, self.changes.clone(), HistoryKind::Session));
         known.sessions.insert(id.clone(), history.clone());
         drop(known);
         history.send(None, SessionChange::Created);

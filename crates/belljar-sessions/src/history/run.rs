@@ -7,7 +7,7 @@ use belljar_core::activity::CpuClock;
 use belljar_core::kernel::CellObserver;
 use belljar_core::{CallCancellation, RunReport};
 
-use super::session::SessionHistory;
+use super::session::{HistoryKind, SessionHistory};
 use super::{AbsenceReason, CellGuard, ForgottenSession, History, SessionChange};
 use crate::id::SessionId;
 use crate::sessions::Owner;
@@ -33,7 +33,7 @@ impl History {
         code: &str,
         cancellation: CallCancellation,
     ) -> RunRecord {
-        let session = SessionHistory::new(&id, owner, self.changes.clone(), Some(cancellation));
+        let session = SessionHistory::new(&id, owner, self.changes.clone(), HistoryKind::Run(cancellation));
         let session = Arc::new(session);
         self.known.lock().sessions.insert(id.clone(), session.clone());
         session.send(None, SessionChange::Created);

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use belljar_core::CallCancellation;
+use belljar_core::kernel::InterruptHandle;
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
@@ -18,6 +19,16 @@ use crate::sessions::{Owner, milliseconds_now};
 /// 24 KB.
 const EVENT_CAPACITY: usize = 256;
 
+/// The kind of what has a history.
+pub(super) enum HistoryKind {
+    /// A session in the table.
+    Session,
+    /// Code that runs once: the cancellation of its call.
+    Run(CallCancellation),
+    /// A session of Monty's protocol: the handle that interrupts the code of its feed, while it runs.
+    Feeds(Mutex<Option<Arc<dyn InterruptHandle>>>),
+}
+
 /// The history of a session.
 pub struct SessionHistory {
     id: SessionId,
@@ -28,8 +39,7 @@ pub struct SessionHistory {
     /// The time at which the session was created, or first used since the server's start, in milliseconds since 1970.
     pub created: u64,
     pub(super) state: Mutex<SessionCells>,
-    /// The cancellation of the call, if this is code that runs once.
-    run: Option<CallCancellation>,
+    kind: HistoryKind,
     /// The channel of the session's events, while an operator follows it.
     events: Mutex<Option<broadcast::Sender<SessionEvent>>>,
     /// The events of all sessions.
@@ -96,12 +106,12 @@ impl SessionCells {
 }
 
 impl SessionHistory {
-    /// Creates the history of a session; with `run`, that of code that runs once.
+    /// Creates a history.
     pub(super) fn new(
         id: &SessionId,
         owner: Option<&Owner>,
         changes: broadcast::Sender<SessionEvent>,
-        run: Option<CallCancellation>,
+        kind: HistoryKind,
     ) -> Self {
         let now = milliseconds_now();
         Self {
@@ -110,7 +120,7 @@ impl SessionHistory {
             owner: owner.cloned(),
             created: now,
             state: Mutex::default(),
-            run,
+            kind,
             events: Mutex::default(),
             changes,
             updated: AtomicU64::new(now),
@@ -158,17 +168,37 @@ impl SessionHistory {
 
     /// Returns whether this is code that runs once, in an interpreter of its own, and not a session.
     pub fn is_run(&self) -> bool {
-        self.run.is_some()
+        matches!(self.kind, HistoryKind::Run(_))
     }
 
-    /// Stops code that runs once. Returns false if it has ended, and for sessions.
+    /// Returns whether this is a session of Monty's protocol, whose cells are feeds.
+    pub fn is_feeds(&self) -> bool {
+        matches!(self.kind, HistoryKind::Feeds(_))
+    }
+
+    /// Stops code that runs once, and interrupts the code of a feed. Returns false if none runs, and for sessions.
     pub fn stop(&self) -> bool {
-        match &self.run {
-            Some(call) if self.absence().is_none() => {
+        match &self.kind {
+            HistoryKind::Run(call) if self.absence().is_none() => {
                 drop(call.kill_on_drop());
                 true
             }
-            _ => false,
+            HistoryKind::Feeds(running) => {
+                // Called without the lock, since it may wake the code's thread.
+                let handle = running.lock().clone();
+                handle.is_some_and(|handle| {
+                    handle.interrupt();
+                    true
+                })
+            }
+            HistoryKind::Run(_) | HistoryKind::Session => false,
+        }
+    }
+
+    /// Sets the handle that interrupts the code of a feed.
+    pub(super) fn set_running(&self, handle: Option<Arc<dyn InterruptHandle>>) {
+        if let HistoryKind::Feeds(running) = &self.kind {
+            *running.lock() = handle;
         }
     }
 
@@ -213,7 +243,7 @@ mod tests {
     #[test]
     fn channel_exists_while_the_session_is_followed() {
         let (changes, _) = broadcast::channel(1);
-        let history = SessionHistory::new(&SessionId::random().unwrap(), None, changes, None);
+        let history = SessionHistory::new(&SessionId::random().unwrap(), None, changes, HistoryKind::Session);
         history.send(None, SessionChange::Created);
         assert!(history.events.lock().is_none());
         assert!(!history.is_followed());
