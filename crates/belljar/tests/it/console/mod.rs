@@ -3,6 +3,7 @@
 mod access;
 mod cells;
 mod commands;
+mod document;
 mod events;
 mod feeds;
 mod questions;
