@@ -1,4 +1,12 @@
 //! The record of a cell.
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | `state` | what the cell has done so far |
+//! | `asking` | its questions and their answers |
+
+mod asking;
+mod state;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -8,35 +16,29 @@ use belljar_core::activity::CpuClock;
 use belljar_core::kernel::CellObserver;
 use belljar_core::mime::{DisplayEvent, Image, ImageFormat, MimeBundle};
 use belljar_core::truncation::cut_middle;
-use belljar_core::{
-    CellStatus, ConnectionRecord, OperatorAnswer, Outcome, Output, Party, RunReport, Stream, ToolCallEvent,
-};
+use belljar_core::{CellStatus, ConnectionRecord, Outcome, Output, RunReport, Stream, ToolCallEvent};
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::Semaphore;
 
 use super::observer::WatchedObserver;
 use super::output::BoundedOutput;
 use super::questions::Questions;
-use super::snapshot::{CellSnapshot, CellState, RecordedCall};
-use super::{CellQuestion, History, Place, SessionChange, SessionHistory};
+use super::snapshot::{CellSnapshot, CellState};
+use super::{History, Place, SessionChange, SessionHistory};
 use crate::error::SessionError;
-use crate::report::{CellReport, FileChange};
-use crate::runs::{Run, RunAnswer, RunState};
+use crate::report::CellReport;
+use crate::runs::Run;
 use crate::sessions::milliseconds_now;
+use state::{State, size_of_error};
 
-/// The maximum number of bytes of the recorded code of a cell, and of a question.
+/// The maximum number of bytes of the recorded code of a cell.
 const MAX_CODE: usize = 64 << 10;
-const MAX_QUESTION: usize = 8 << 10;
-/// The maximum number of open questions of a cell. Further calls of tools ask once others have their answers.
-const MAX_QUESTIONS: usize = 64;
-/// The maximum number of recorded calls of tools, and connections, of a cell.
-const MAX_CALLS: usize = 500;
+/// The maximum number of recorded connections of a cell.
 const MAX_CONNECTIONS: usize = 200;
 /// The maximum number of bytes of the names of a cell's packages.
 const MAX_INSTALLED: usize = 16 << 10;
-/// The number of bytes that a record, a call, a connection and a file count in addition to their texts.
+/// The number of bytes that a record, a connection and a file count in addition to their texts.
 const RECORD_BYTES: usize = 1024;
-const CALL_BYTES: usize = 200;
 const CONNECTION_BYTES: usize = 200;
 const FILE_BYTES: usize = 100;
 /// The number of bytes by which a cell grows until the history counts them.
@@ -63,22 +65,6 @@ pub struct CellRecord {
     cpu: AtomicU64,
     /// The bytes that the history has counted for this record. Changed while the session's state is locked.
     counted: AtomicUsize,
-}
-
-struct State {
-    state: CellState,
-    began: Option<u64>,
-    ended: Option<u64>,
-    output: BoundedOutput,
-    files: Vec<FileChange>,
-    calls: Vec<RecordedCall>,
-    omitted_calls: u64,
-    connections: Vec<ConnectionRecord>,
-    installed: Vec<String>,
-    questions: Questions,
-    memory: Option<u64>,
-    /// The bytes of the calls, connections, packages and files, and of the error.
-    other_bytes: usize,
 }
 
 impl CellRecord {
@@ -205,44 +191,6 @@ impl CellRecord {
             CellState::Running if is_waiting || !state.questions.open().is_empty() => CellState::Waiting,
             other => other.clone(),
         }
-    }
-
-    /// Returns the open questions.
-    pub fn questions(&self) -> Vec<CellQuestion> {
-        let mut questions = self.state.lock().questions.open();
-        if let Some(run) = self.run().filter(|run| run.state() != RunState::Completed) {
-            let visible = run.visible_questions().into_iter().take(MAX_QUESTIONS);
-            questions.extend(visible.map(|question| CellQuestion {
-                is_approval: !Run::is_input(question.call),
-                number: question.call,
-                message: bounded(&question.message, MAX_QUESTION),
-            }));
-        }
-        questions
-    }
-
-    /// Answers a question with a line, or declines it. Returns false if the cell does not wait for this answer.
-    pub fn answer(&self, number: u64, line: Option<String>) -> bool {
-        let reply = self.state.lock().questions.take(number);
-        let is_answered = match reply {
-            Some(reply) => {
-                reply(line);
-                true
-            }
-            None => self.run().is_some_and(|run| {
-                let answer = line.map_or(RunAnswer::Declined, RunAnswer::Text);
-                run.answer(number, answer, Party::Operator).is_ok()
-            }),
-        };
-        if is_answered {
-            self.note_questions();
-        }
-        is_answered
-    }
-
-    /// Tells operators that the questions have changed.
-    pub(crate) fn note_questions(&self) {
-        self.send(SessionChange::QuestionsChanged);
     }
 
     /// Returns the observer that records what the cell does, and passes it to `inner`.
@@ -405,86 +353,6 @@ impl CellRecord {
         self.update(|state| state.note_call(event));
         self.send(SessionChange::Called);
     }
-
-    fn permits(&self) -> Arc<Semaphore> {
-        self.asking.get_or_init(|| Arc::new(Semaphore::new(MAX_QUESTIONS))).clone()
-    }
-
-    /// Puts a question about a call of a tool, and waits for the answer of an operator, or for the end of the cell.
-    pub(super) async fn ask(self: Arc<Self>, message: String) -> OperatorAnswer {
-        let Ok(permit) = self.permits().acquire_owned().await else { return OperatorAnswer::Withdrawn };
-        let (answer, receiver) = oneshot::channel();
-        let reply = Box::new(move |line| drop(answer.send(line)));
-        let message = bounded(&message, MAX_QUESTION);
-        let asked = self.update(|state| {
-            let is_running = state.ended.is_none();
-            is_running.then(|| state.questions.ask(message, true, reply, permit))
-        });
-        let Some(number) = asked else { return OperatorAnswer::Withdrawn };
-        let _withdrawn = WithdrawOnDrop { record: &self, number };
-        self.send(SessionChange::QuestionsChanged);
-        match receiver.await {
-            Ok(Some(line)) => OperatorAnswer::Line(line),
-            Ok(None) => OperatorAnswer::Declined,
-            Err(_) => OperatorAnswer::Withdrawn,
-        }
-    }
-
-    /// Puts a question of `input()`. `reply` receives the line. Returns false if too many questions are open.
-    pub(super) fn ask_for_line(&self, prompt: &str, reply: impl FnOnce(Option<String>) + Send + 'static) -> bool {
-        let Ok(permit) = self.permits().try_acquire_owned() else { return false };
-        let prompt = if prompt.trim().is_empty() { "The code requests a line of input" } else { prompt };
-        let prompt = bounded(prompt, MAX_QUESTION);
-        self.update(|state| state.questions.ask(prompt, false, Box::new(reply), permit));
-        self.send(SessionChange::QuestionsChanged);
-        true
-    }
-}
-
-impl State {
-    fn size(&self) -> usize {
-        self.output.size() + self.questions.size() + self.other_bytes
-    }
-
-    /// Records a call of a tool that begins, or has ended.
-    fn note_call(&mut self, event: &ToolCallEvent<'_>) {
-        if let Some(call) = self.calls.iter_mut().rev().find(|call| call.number == event.number) {
-            (call.status, call.duration_ms) = (event.status, event.duration_ms);
-            call.result_bytes = event.result_bytes;
-            call.error = event.error.map(str::to_owned);
-            self.other_bytes += event.error.map_or(0, str::len);
-        } else if self.calls.len() < MAX_CALLS {
-            self.other_bytes += CALL_BYTES + event.arguments.len() + event.error.map_or(0, str::len);
-            self.calls.push(RecordedCall {
-                number: event.number,
-                server: event.server.to_owned(),
-                tool: event.tool.to_owned(),
-                arguments: event.arguments.to_owned(),
-                status: event.status,
-                began: milliseconds_now(),
-                duration_ms: event.duration_ms,
-                result_bytes: event.result_bytes,
-                error: event.error.map(str::to_owned),
-            });
-        } else if event.status == "running" {
-            self.omitted_calls += 1;
-        }
-    }
-}
-
-/// Withdraws a question when the call that asked it ends.
-struct WithdrawOnDrop<'a> {
-    record: &'a CellRecord,
-    number: u64,
-}
-
-impl Drop for WithdrawOnDrop<'_> {
-    fn drop(&mut self) {
-        let withdrawn = self.record.state.lock().questions.take(self.number);
-        if withdrawn.is_some() {
-            self.record.send(SessionChange::QuestionsChanged);
-        }
-    }
 }
 
 /// A cell that was submitted. Dropping it ends the record if the cell has not ended.
@@ -525,49 +393,7 @@ fn bundle_of(image: &Image) -> MimeBundle {
     [(image.format.mime_type().to_owned(), data.into())].into()
 }
 
-/// Returns the bytes of the error that a cell ended with.
-fn size_of_error(status: &CellStatus) -> usize {
-    let lines = |traceback: &[String]| traceback.iter().map(String::len).sum::<usize>();
-    match status {
-        CellStatus::Error(error) => error.name.len() + error.message.len() + lines(&error.traceback),
-        CellStatus::TimedOut { traceback, .. } => lines(traceback),
-        CellStatus::Ok | CellStatus::KernelDied(_) => 0,
-    }
-}
-
 /// Returns a text without its middle beyond a length in bytes.
 fn bounded(text: &str, max: usize) -> String {
     cut_middle(text, max, |omitted| format!("\n[… {omitted} bytes are left out …]\n"))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::pin::pin;
-    use std::task::{Context, Waker};
-
-    use super::*;
-    use crate::id::SessionId;
-
-    /// Returns the answer to a question, after `act` has done something with its cell.
-    async fn answer_after(act: impl FnOnce(&CellRecord)) -> OperatorAnswer {
-        let history = Arc::new(History::default());
-        let record = history.begin_cell(&SessionId::random().unwrap(), None, "1", false);
-        let mut asking = pin!(record.clone().ask("Allow it?".into()));
-        assert!(asking.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        act(&record);
-        asking.await
-    }
-
-    #[tokio::test]
-    async fn question_of_a_cell_that_ends_is_withdrawn_and_not_declined() {
-        let answered = |line: Option<&str>| {
-            let line = line.map(str::to_owned);
-            answer_after(move |record| assert!(record.answer(1, line)))
-        };
-        assert_eq!(answered(Some("yes")).await, OperatorAnswer::Line("yes".into()));
-        assert_eq!(answered(None).await, OperatorAnswer::Declined);
-        let ended = answer_after(|record| record.complete(&Err(SessionError::Gone))).await;
-        assert_eq!(ended, OperatorAnswer::Withdrawn);
-        assert_eq!(answer_after(CellRecord::abandon).await, OperatorAnswer::Withdrawn);
-    }
 }
