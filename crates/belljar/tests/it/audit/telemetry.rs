@@ -1,5 +1,6 @@
 //! OpenTelemetry: a receiver of OTLP gets the spans, log records and metrics of servers.
 
+use std::collections::BTreeSet;
 use std::process::Stdio;
 
 use belljar_testing::install::run;
@@ -8,6 +9,7 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use serde_json::json;
 
+use super::documentation::table;
 use super::{Log, end};
 use crate::harness::Belljar;
 use crate::monty_worker::script;
@@ -254,6 +256,10 @@ fn durations_name_the_errors_of_calls_and_the_transport_of_sessions() {
         let Some(metric::Data::Histogram(histogram)) = &metric.data else { panic!("{name} is not a histogram") };
         histogram.data_points.clone()
     };
+    let conventional: BTreeSet<&str> =
+        metrics.iter().map(|metric| metric.name.as_str()).filter(|name| name.starts_with("mcp.")).collect();
+    let documented = table("metric of the conventions");
+    assert_eq!(documented.iter().map(|(name, _)| name.as_str()).collect::<BTreeSet<_>>(), conventional);
     let errors = |point: &HistogramDataPoint| (attribute(&point.attributes, "error.type"), point.count);
     let mut found: Vec<_> = points("mcp.server.operation.duration").iter().map(errors).collect();
     found.sort();
