@@ -19,7 +19,7 @@ use crate::openmetrics::{Family, Labels, families};
 use crate::settings::Settings;
 
 /// The families that the semantic conventions for MCP name, too, and their names and attributes there.
-const CONVENTIONAL: [(&str, &str, fn(&Labels) -> Vec<KeyValue>); 2] = [
+const CONVENTIONAL: &[(&str, &str, fn(&Labels) -> Vec<KeyValue>)] = &[
     ("belljar_call_duration_seconds", "mcp.server.operation.duration", operation_attributes),
     ("belljar_mcp_session_duration_seconds", "mcp.server.session.duration", session_attributes),
 ];

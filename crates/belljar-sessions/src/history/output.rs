@@ -134,7 +134,7 @@ impl BoundedOutput {
 
     /// Adds the plain text of the value of the last line.
     pub(super) fn push_value(&mut self, text: &str) {
-        let bundle = [(TEXT_PLAIN.to_owned(), bounded_text(text).into())].into();
+        let bundle: MimeBundle = [(TEXT_PLAIN.to_owned(), bounded_text(text).into())].into();
         self.push_bounded(bundle, Output::ExecuteResult);
     }
 
