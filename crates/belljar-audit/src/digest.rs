@@ -7,6 +7,8 @@ use sha2::{Digest as _, Sha256};
 
 /// The number of hexadecimal digits of an identifier's digest.
 pub(crate) const DIGEST_LENGTH: usize = 32;
+/// The beginning of owners who are known by a token, and whose digest follows.
+const TOKEN_PREFIX: &str = "token:";
 /// The number of hexadecimal digits of a token's digest in the name of its owner.
 const OWNER_LENGTH: usize = 16;
 
@@ -76,16 +78,25 @@ pub fn random_id() -> String {
 }
 
 /// Returns the name of an owner in records: a shorter digest of a token, or the subject that an issuer has named.
-pub fn owner_name(owner: &str) -> String {
-    match owner.strip_prefix("token:") {
-        Some(digest) => format!("token:{}", digest.get(..OWNER_LENGTH).unwrap_or(digest)),
-        None => owner.to_owned(),
+pub fn owner_name(owner: &str) -> &str {
+    if !owner.starts_with(TOKEN_PREFIX) {
+        return owner;
     }
+    owner.get(..TOKEN_PREFIX.len() + OWNER_LENGTH).unwrap_or(owner)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn owners_are_named_by_the_beginning_of_their_token() {
+        let owner = format!("token:{}", sha256("a token"));
+        assert_eq!(owner_name(&owner), format!("token:{}", &sha256("a token")[..OWNER_LENGTH]));
+        for owner in ["token:short", "oauth:issuer ann", "ann"] {
+            assert_eq!(owner_name(owner), owner);
+        }
+    }
 
     #[test]
     fn identifiers_are_written_as_text() {

@@ -170,8 +170,8 @@ impl CodeActivity {
         self.measure_with(None, work)
     }
 
-    /// Does the same as [`CodeActivity::measure`], and adds the nanoseconds to `meter`, too. This needs no audit log, and
-    /// is right only if this thread continues the code.
+    /// Does the same as [`CodeActivity::measure`], and adds the nanoseconds to `meter`, too. This needs no audit log,
+    /// and is right only if this thread continues the code.
     pub fn measure_with<T>(&self, meter: Option<&AtomicU64>, work: impl FnOnce() -> T) -> T {
         let own = self.0.as_ref().filter(|state| state.clock == CpuClock::Thread).map(|state| &state.cpu);
         if own.is_none() && meter.is_none() {

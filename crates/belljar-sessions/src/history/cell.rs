@@ -140,8 +140,8 @@ impl CellRecord {
         self.state.lock().output.omit();
     }
 
-    /// Returns the nanoseconds of processor time of the code, to which the threads that continue it add. `clock` is whose
-    /// time that is: without one, nothing is measured.
+    /// Returns the nanoseconds of processor time of the code, to which the threads that continue it add. `clock` says
+    /// whose time that is: without one, nothing is measured.
     pub(crate) fn cpu(&self, clock: CpuClock) -> Option<&AtomicU64> {
         (clock == CpuClock::Thread).then_some(&self.cpu)
     }

@@ -50,8 +50,8 @@ impl RunRecord {
         record.observer(inner)
     }
 
-    /// Returns the nanoseconds of processor time of the code, to which the threads that continue it add. `clock` is whose
-    /// time that is: without one, nothing is measured.
+    /// Returns the nanoseconds of processor time of the code, to which the threads that continue it add. `clock` says
+    /// whose time that is: without one, nothing is measured.
     pub fn cpu(&self, clock: CpuClock) -> Option<&AtomicU64> {
         let CellGuard(record) = &self.cell;
         record.cpu(clock)
