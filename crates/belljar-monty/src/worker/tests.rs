@@ -74,6 +74,7 @@ fn worker(activity: Activity, protocol_version: u32, monty_version: &str) -> Wor
         dump_key: DumpKey::of_local_workers(),
         activity,
         owner: None,
+        view: None,
     };
     let (link, _) = Link::new(|_| true);
     let mut worker = Worker::new(options, link);

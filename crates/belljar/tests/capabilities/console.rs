@@ -186,6 +186,7 @@ fn sessions_are_used_by_keyboard() {
     browser.evaluate("document.activeElement.blur()");
     browser.press("i", false);
     browser.wait_for("document.querySelector('belljar-cell')?.textContent.includes('KeyboardInterrupt')");
+    browser.wait_for("document.querySelector('.cell-head').textContent.includes(' CPU')");
     browser.press("e", false);
     browser.enter("from tools import t\nprint(await t.note(text='hello'))");
     browser.press("Enter", true);

@@ -1,13 +1,15 @@
 //! OpenTelemetry: a receiver of OTLP gets the spans, log records and metrics of servers.
 
+use std::collections::BTreeSet;
 use std::process::Stdio;
 
 use belljar_testing::install::run;
-use opentelemetry_proto::tonic::metrics::v1::metric;
+use opentelemetry_proto::tonic::metrics::v1::{HistogramDataPoint, metric};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use serde_json::json;
 
+use super::documentation::table;
 use super::{Log, end};
 use crate::harness::Belljar;
 use crate::monty_worker::script;
@@ -238,6 +240,35 @@ fn metrics_are_those_of_the_page() {
     assert_eq!((point.count, point.bucket_counts.iter().sum::<u64>()), (1, 1));
     assert_eq!(point.bucket_counts.len(), point.explicit_bounds.len() + 1);
     assert_eq!(attribute(&point.attributes, "gen_ai.tool.name").as_deref(), Some("run_python_code"));
+}
+
+#[test]
+fn durations_name_the_errors_of_calls_and_the_transport_of_sessions() {
+    let receiver = Receiver::start();
+    let mut wire = serve(exporting(Belljar::new().arg("stdio"), &receiver));
+    wire.run("1");
+    wire.run("1 / 0");
+    wire.ask("tools/call", json!({ "name": "run_python_code", "arguments": { "python_code": 5 } }));
+    end(wire);
+    let metrics = receiver.metrics();
+    let points = |name: &str| {
+        let metric = metrics.iter().find(|metric| metric.name == name).unwrap_or_else(|| panic!("no {name}"));
+        let Some(metric::Data::Histogram(histogram)) = &metric.data else { panic!("{name} is not a histogram") };
+        histogram.data_points.clone()
+    };
+    let conventional: BTreeSet<&str> =
+        metrics.iter().map(|metric| metric.name.as_str()).filter(|name| name.starts_with("mcp.")).collect();
+    let documented = table("metric of the conventions");
+    assert_eq!(documented.iter().map(|(name, _)| name.as_str()).collect::<BTreeSet<_>>(), conventional);
+    let errors = |point: &HistogramDataPoint| (attribute(&point.attributes, "error.type"), point.count);
+    let mut found: Vec<_> = points("mcp.server.operation.duration").iter().map(errors).collect();
+    found.sort();
+    assert_eq!(found, [(None, 1), (Some("invalid".to_owned()), 1), (Some("tool_error".to_owned()), 1)]);
+    let transports =
+        |point: &HistogramDataPoint| (attribute(&point.attributes, "network.transport").unwrap(), point.count);
+    let mut sessions: Vec<_> = points("mcp.server.session.duration").iter().map(transports).collect();
+    sessions.sort();
+    assert_eq!(sessions, [("pipe".to_owned(), 1), ("tcp".to_owned(), 0)]);
 }
 
 #[test]

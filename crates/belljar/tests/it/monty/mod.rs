@@ -123,6 +123,8 @@ fn feeds_of_a_remote_worker_are_in_the_audit_log() {
         );
     }
     assert!(ends.iter().any(|end| end["outcome"] == "success"), "{text}");
+    let failed = ends.iter().find(|end| end["code_sha256"] == belljar_audit::sha256("await fail(2)")).unwrap();
+    assert_eq!((&failed["outcome"], &failed["error"]), (&"error".into(), &"ValueError".into()), "{failed}");
     assert!(!text.contains(RemoteWorkers::TOKEN), "{text}");
 }
 

@@ -134,6 +134,8 @@ fn calls_of_every_tool_are_counted_by_status() {
     }
     assert_eq!(scrape.sum("belljar_calls_total", &[]), 15.0);
     assert_eq!(scrape.sum("belljar_call_duration_seconds_count", &[("tool", "execute_code")]), 4.0);
+    let failed = [("tool", "execute_code"), ("status", "run-error")];
+    assert_eq!(scrape.sum("belljar_call_duration_seconds_count", &failed), 1.0);
     assert!(scrape.sum("belljar_call_duration_seconds_sum", &[("tool", "execute_code")]) > 0.0);
     assert_eq!(scrape.sum("belljar_calls_in_flight", &[]), 0.0);
     // Calls with invalid arguments or of an unknown session do not wait.
@@ -213,6 +215,11 @@ fn refused_requests_are_counted_by_reason() {
     let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
     assert_eq!(refused(&[("Authorization", "Bearer two"), ("Mcp-Session-Id", &id)], &list), 404);
     let scrape = Scrape::with_headers(&server, &[one]);
+    assert_eq!(scrape.sum("belljar_mcp_session_duration_seconds_count", &[]), 0.0, "the session is open");
+    let ended = server.send("DELETE", "/mcp", &[one, ("Mcp-Session-Id", &id)], "").0;
+    assert_eq!(ended, 200);
+    let closed = Scrape::with_headers(&server, &[one]);
+    assert_eq!(closed.sum("belljar_mcp_session_duration_seconds_count", &[("transport", "tcp")]), 1.0);
     for (reason, count) in [
         ("token", 2.0),
         ("host", 1.0),
