@@ -143,14 +143,12 @@ fn with_etcd_whose_leader_is_cut_off() {
     let (etcd, links) = runtime.block_on(PeerLinks::start());
     backend.reconnect_to(etcd.url("test"));
     run(&backend, async || {
-        let mut cut = Vec::new();
         for _ in 0..2 {
-            cut.push(links.cut_leader_off().await);
+            links.cut_leader_off().await;
             // Longer than a lease.
             tokio::time::sleep(Duration::from_secs(12)).await;
             links.restore();
             tokio::time::sleep(Duration::from_secs(3)).await;
         }
-        assert_ne!(cut[0], cut[1], "the member that was cut off leads again without an election");
     });
 }

@@ -47,15 +47,13 @@ impl PeerLinks {
         (cluster, Self { clients: ports[..3].to_vec(), cut })
     }
 
-    /// Cuts the leader off from the other members, in both directions. Waits until these have another leader. Returns
-    /// the place of the one that is cut off.
-    pub(crate) async fn cut_leader_off(&self) -> usize {
+    /// Cuts the leader off from the other members, in both directions. Waits until these have another leader.
+    pub(crate) async fn cut_leader_off(&self) {
         let led = |status: (u64, u64)| status.0 == status.1;
         let leader = self.find(led).await;
         self.cut.send_replace(Some(leader));
         let elected = |status: (u64, u64)| led(status) && status.0 != leader.id;
         self.find(elected).await;
-        leader.index
     }
 
     /// Lets all members reach each other.
