@@ -10,8 +10,14 @@ use crate::error::McpError;
 use crate::handlers::respond;
 use crate::run_context::RunContext;
 
-/// The maximum number of rounds per request.
-const MAX_ROUNDS: usize = 32;
+/// The maximum number of rounds per request, and of questions of a task, so that a server that is never satisfied
+/// cannot keep asking the user.
+pub(super) const MAX_ROUNDS: usize = 32;
+
+/// Returns the error of a request whose rounds exceed the maximum.
+pub(super) fn too_many(connection: &Connection, method: &str) -> McpError {
+    connection.invalid_response(format!("`{method}` requires more than {MAX_ROUNDS} rounds of input"))
+}
 
 /// The rounds of one request.
 #[derive(Default)]
@@ -31,7 +37,10 @@ impl Rounds {
     ) -> Result<(Option<InputResponses>, Option<String>), McpError> {
         self.done += 1;
         let requests = required.input_requests.unwrap_or_default();
-        if self.done > MAX_ROUNDS || (requests.is_empty() && required.request_state.is_none()) {
+        if self.done > MAX_ROUNDS {
+            return Err(too_many(connection, method));
+        }
+        if requests.is_empty() && required.request_state.is_none() {
             return Err(connection.unexpected(method));
         }
         if requests.is_empty() {

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use super::McpServer;
 use super::connection::Connection;
 use super::options::{CallOptions, RequestOptions};
+use super::rounds::{self, MAX_ROUNDS};
 use crate::error::McpError;
 use crate::handlers::notifications::CallWatch;
 use crate::handlers::{Progress, respond};
@@ -89,6 +90,7 @@ impl McpServer {
         let cancel = CancelTaskOnDrop::new(connection, &id);
         let mut steps = StatusDedup::new(watch);
         let mut task = created.task;
+        let mut questions = 0;
         loop {
             steps.report(task.status_message.as_ref());
             pause(task.poll_interval_ms).await;
@@ -120,6 +122,10 @@ impl McpServer {
                     });
                 }
                 TaskPayload::InputRequired { input_requests } => {
+                    questions += 1;
+                    if questions > MAX_ROUNDS {
+                        return Err(rounds::too_many(connection, "tasks/get"));
+                    }
                     let responses = respond::answer_all(connection.responder(), input_requests, options.run.as_ref())
                         .await
                         .map_err(|error| connection.protocol_error(error))?;
