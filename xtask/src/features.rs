@@ -2,8 +2,8 @@
 //!
 //! The tests of the workspace build the client with all features, so that code which needs another feature than it
 //! names would go unnoticed. They also build it with the workspace's version of Rust. Clippy finds functions of the
-//! standard library that are newer than the client's own, lower version (`incompatible_msrv`); dependencies that declare
-//! a newer one are found here.
+//! standard library that are newer than the client's own, lower version (`incompatible_msrv`). Dependencies that
+//! declare a newer one are found here.
 
 use std::collections::{BTreeSet, HashMap};
 use std::process::{Command, Output};
