@@ -20,6 +20,7 @@ mod harness;
 mod identities;
 mod limits;
 mod lists;
+mod media;
 mod modern;
 mod oauth;
 mod oracle;
