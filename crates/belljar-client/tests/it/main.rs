@@ -26,6 +26,7 @@ mod oauth;
 mod oracle;
 mod order;
 mod reconnecting;
+mod redirects;
 mod runner;
 mod search;
 mod secrets;

@@ -5,11 +5,11 @@ use std::time::Duration;
 use belljar_mcp_client::{CallOptions, McpError, McpServerSse, RetryReason, RunContext, ToolOutcome, Toolset};
 use serde_json::{Map, json};
 
-use crate::harness::{START_TIMEOUT, TestServer, script};
+use crate::harness::{START_TIMEOUT, faulty_http};
 
 #[tokio::test]
 async fn refused_message_is_an_error_with_its_status_and_keeps_the_connection() {
-    let listening = TestServer::start("python3", &["-u", &script("faulty_http_server.py")]);
+    let listening = faulty_http();
     let server = McpServerSse::new(listening.url("/sse")).unwrap().timeout(START_TIMEOUT).build();
     let running = server.connect().await.unwrap();
     let error = server.call_tool_raw("act", json!({}), CallOptions::new()).await.unwrap_err();

@@ -1,7 +1,7 @@
 """A server over HTTP with a fault that the path selects. It uses only the standard library.
 
 `/acts/FAULT` is a server of streamable HTTP that works until its tool is called. `/sse` is a server of the transport of
-2024 that refuses the message with this call. The other paths are not MCP servers.
+2024 that refuses the message with this call. `/moved/STATUS/…` redirects. The other paths are not MCP servers.
 """
 
 import json
@@ -87,6 +87,9 @@ class Handler(BaseHTTPRequestHandler):
                 self.answer(200, {"content-type": "text/event-stream"}, body)
             case "redirect":
                 self.answer(307, {"location": f"http://127.0.0.1:{path.split('/')[2]}/stolen"})
+            case "moved":
+                _, _, status, target = path.split("/", 3)
+                self.answer(int(status), {"location": f"/{target}"})
             case "page":
                 self.answer(200, {"content-type": "text/html"}, b"<h1>It works!</h1>")
             case "broken":
