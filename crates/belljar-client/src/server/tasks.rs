@@ -19,8 +19,8 @@ use super::connection::Connection;
 use super::options::{CallOptions, RequestOptions};
 use super::rounds::{self, MAX_ROUNDS};
 use crate::error::McpError;
+use crate::handlers::Progress;
 use crate::handlers::notifications::CallWatch;
-use crate::handlers::{Progress, respond};
 
 /// The interval of polling if the server does not specify one, and the limits on the server's value.
 const DEFAULT_POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -126,9 +126,8 @@ impl McpServer {
                     if questions > MAX_ROUNDS {
                         return Err(rounds::too_many(connection, "tasks/get"));
                     }
-                    let responses = respond::answer_all(connection.responder(), input_requests, options.run.as_ref())
-                        .await
-                        .map_err(|error| connection.protocol_error(error))?;
+                    let run = options.run.as_ref();
+                    let responses = rounds::answer(connection, input_requests, "tasks/get", run).await?;
                     let update = UpdateTaskRequest::new(UpdateTaskParams::new(id.clone(), responses));
                     connection.request(ClientRequest::UpdateTaskRequest(update), options.request_options(self)).await?;
                 }

@@ -13,11 +13,12 @@ use belljar_mcp_client::{
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
-/// A server that answers each request with another question, and has this number of prompts.
-#[derive(Clone)]
+/// A server that answers each request with this number of questions, and has this number of prompts.
+#[derive(Clone, Default)]
 struct Insatiable {
+    questions: usize,
     prompts: usize,
 }
 
@@ -33,12 +34,14 @@ impl Insatiable {
         })
         .era(ProtocolEra::Modern)
     }
-}
 
-fn question() -> InputRequiredResult {
-    let question = json!({"method": "elicitation/create", "params": {"mode": "form", "message": "Go on?",
-        "requestedSchema": {"type": "object", "properties": {"go": {"type": "boolean"}}}}});
-    InputRequiredResult::from_input_requests(serde_json::from_value(json!({"q": question})).unwrap())
+    fn ask(&self) -> InputRequiredResult {
+        let question = json!({"method": "elicitation/create", "params": {"mode": "form", "message": "Go on?",
+            "requestedSchema": {"type": "object", "properties": {"go": {"type": "boolean"}}}}});
+        let questions: Map<String, Value> =
+            (0..self.questions).map(|number| (format!("q{number}"), question.clone())).collect();
+        InputRequiredResult::from_input_requests(serde_json::from_value(Value::Object(questions)).unwrap())
+    }
 }
 
 impl ServerHandler for Insatiable {
@@ -51,7 +54,7 @@ impl ServerHandler for Insatiable {
         _: CallToolRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        Ok(question().into())
+        Ok(self.ask().into())
     }
 
     async fn read_resource(
@@ -59,7 +62,7 @@ impl ServerHandler for Insatiable {
         _: ReadResourceRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        Ok(question().into())
+        Ok(self.ask().into())
     }
 
     async fn get_prompt(
@@ -67,7 +70,7 @@ impl ServerHandler for Insatiable {
         _: GetPromptRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
-        Ok(question().into())
+        Ok(self.ask().into())
     }
 
     async fn list_prompts(
@@ -80,15 +83,30 @@ impl ServerHandler for Insatiable {
     }
 }
 
-#[tokio::test]
-async fn rounds_of_input_are_limited() {
-    let asked = Arc::new(AtomicUsize::new(0));
+/// Returns a server with this number of questions at once, which are counted and declined.
+fn asks(questions: usize, asked: &Arc<AtomicUsize>) -> McpServer {
     let counter = asked.clone();
-    let server = Insatiable { prompts: 0 }.server().elicitation_handler(move |_: Elicitation| {
+    let server = Insatiable { questions, ..Insatiable::default() }.server();
+    let server = server.elicitation_handler(move |_: Elicitation| {
         counter.fetch_add(1, Ordering::SeqCst);
         async { Ok(ElicitationResponse::Decline) }
     });
-    let server = server.build();
+    server.build()
+}
+
+#[tokio::test]
+async fn inputs_of_a_round_are_limited() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let error = asks(33, &asked).call_tool_raw("any", json!({}), CallOptions::new()).await.unwrap_err();
+    assert!(matches!(error, McpError::InvalidResponse { .. }), "{error:?}");
+    assert!(error.to_string().contains("more than 32 inputs at once"), "{error}");
+    assert_eq!(asked.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn rounds_of_input_are_limited() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let server = asks(1, &asked);
     let running = server.connect().await.unwrap();
     let errors = [
         server.call_tool_raw("any", json!({}), CallOptions::new()).await.unwrap_err(),
@@ -106,10 +124,10 @@ async fn rounds_of_input_are_limited() {
 #[tokio::test]
 async fn entries_of_a_list_are_limited_on_a_single_page_too() {
     const LIMIT: usize = 100_000;
-    let most = Insatiable { prompts: LIMIT }.server().build();
+    let many = |prompts| Insatiable { prompts, ..Insatiable::default() }.server().build();
+    let most = many(LIMIT);
     assert_eq!(most.list_prompts().await.unwrap().len(), LIMIT);
-    let more = Insatiable { prompts: LIMIT + 1 }.server().build();
-    let error = more.list_prompts().await.unwrap_err();
+    let error = many(LIMIT + 1).list_prompts().await.unwrap_err();
     assert!(matches!(error, McpError::InvalidResponse { .. }), "{error:?}");
     assert!(error.to_string().contains("insatiable") && error.to_string().contains("100000 entries"), "{error}");
 }
