@@ -79,6 +79,11 @@ pub(crate) fn faulty(fault: &str) -> McpServerStdio {
     McpServerStdio::new("python3").args(["-u", &script("faulty_server.py"), fault]).timeout(START_TIMEOUT)
 }
 
+/// Starts a faulty HTTP server; the URL's path selects the fault.
+pub(crate) fn faulty_http() -> TestServer {
+    TestServer::start("python3", &["-u", &script("faulty_http_server.py")])
+}
+
 /// The time within which servers must start, even on a busy machine.
 pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(120);
 

@@ -25,6 +25,8 @@ struct Counting {
     lists: Arc<Mutex<BTreeMap<&'static str, usize>>>,
     /// True to declare no capability.
     is_silent: bool,
+    /// The milliseconds for which the list of tools is valid, of a server that announces no changes.
+    ttl: Option<u64>,
 }
 
 impl Counting {
@@ -58,6 +60,9 @@ impl ServerHandler for Counting {
         if self.is_silent {
             return ServerConfig::new(ServerCapabilities::default());
         }
+        if self.ttl.is_some() {
+            return ServerConfig::new(ServerCapabilities::builder().enable_tools().build());
+        }
         let all = ServerCapabilities::builder().enable_tools().enable_resources().enable_prompts();
         let all = all.enable_tool_list_changed().enable_resources_list_changed().enable_prompts_list_changed();
         ServerConfig::new(all.build())
@@ -70,7 +75,12 @@ impl ServerHandler for Counting {
     ) -> Result<ListToolsResult, ErrorData> {
         self.count("tools");
         let schema = json!({"type": "object"}).as_object().unwrap().clone();
-        Ok(ListToolsResult::with_all_items(vec![Tool::new("change", "Announces changes of all lists.", schema)]))
+        let tools = vec![Tool::new("change", "Announces changes of all lists.", schema)];
+        let list = ListToolsResult::with_all_items(tools);
+        Ok(match self.ttl {
+            Some(ttl) => list.with_ttl_ms(ttl),
+            None => list,
+        })
     }
 
     async fn call_tool(
@@ -183,6 +193,23 @@ async fn each_list_is_read_once_until_the_server_announces_a_change() {
         }
         // Each list is the second one, unless a late announcement has it read once more.
         assert_ne!(server.list_prompts().await.unwrap()[0].name, "prompt1", "{era:?}");
+        running.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn list_expires_after_its_time_only_in_the_modern_era_and_without_announcements() {
+    const HOUR: u64 = 3_600_000;
+    for (era, ttl, requests) in
+        [(ProtocolEra::Modern, 0, 2), (ProtocolEra::Modern, HOUR, 1), (ProtocolEra::Legacy, 0, 1)]
+    {
+        let counting = Counting { ttl: Some(ttl), ..Counting::default() };
+        let server = counting.server().era(era).build();
+        let running = server.connect().await.unwrap();
+        for _ in 0..2 {
+            assert_eq!(server.list_tools().await.unwrap().len(), 1);
+        }
+        assert_eq!(counting.counts()[0], requests, "{era:?}, {ttl} ms");
         running.close().await.unwrap();
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use belljar_mcp_client::oauth::{FileTokenStore, LoopbackRedirect, OAuth, TokenStore};
-use belljar_mcp_client::{McpError, McpServer, McpServerSse, McpServerStreamableHttp};
+use belljar_mcp_client::{McpError, McpServer, McpServerSse, McpServerStreamableHttp, RunContext};
 use serde_json::{Value, json};
 
 use crate::harness::{START_TIMEOUT, TestServer, eventually, free_port, output, script};
@@ -303,6 +303,26 @@ async fn token_that_expires_during_a_connection_is_refreshed() {
     assert_eq!(ask(&server).await, "for your eyes");
     assert_eq!(seen(&listening).await, ["registration", "consent", "token", "refresh"]);
     running.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn token_of_a_run_replaces_that_of_oauth() {
+    for path in ["/mcp", "/sse"] {
+        let listening = private_server();
+        let server = McpServer::from_url(listening.url(path)).unwrap().timeout(START_TIMEOUT);
+        let server = server.oauth(oauth()).unwrap().build();
+        assert_eq!(ask(&server).await, "for your eyes");
+        let minted: Value = serde_json::from_str(&get(&listening, "/mint").await).unwrap();
+        let run = |token: &str| RunContext::new().bearer_token(token).unwrap();
+        let valid = server.for_run(&run(minted["access_token"].as_str().unwrap()));
+        assert_eq!(ask(&valid).await, "for your eyes");
+        // The user is not asked to replace a token of the run that the server rejects.
+        let invalid = server.for_run(&run("invalid"));
+        let error = invalid.direct_call_tool("look", json!({})).await.unwrap_err();
+        assert!(matches!(error, McpError::Unauthorized { .. }), "{path}: {error:?}");
+        assert_eq!(seen(&listening).await, ["registration", "consent", "token", "minted"], "{path}");
+        server.close_idle_sessions().await;
+    }
 }
 
 #[tokio::test]
