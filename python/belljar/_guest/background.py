@@ -76,6 +76,8 @@ class Process:
     def write(self, data: bytes) -> None:
         """Writes to standard input, and waits while the command does not read."""
         stdin = self._stdin()
+        if stdin.closed:
+            raise ValueError(f"stdin: that of the command {self.pid} was closed")
         rest = memoryview(data)
         while rest:
             # An interrupt at the time limit ends the wait.
@@ -83,12 +85,12 @@ class Process:
             rest = rest[os.write(stdin.fileno(), rest[: select.PIPE_BUF]) :]
 
     def close_input(self) -> None:
-        """Closes standard input."""
+        """Closes standard input, unless it is closed."""
         self._stdin().close()
 
     def _stdin(self) -> IO[bytes]:
         stdin = self._process.stdin
-        if stdin is None or stdin.closed:
+        if stdin is None:
             raise ValueError(f"stdin: the command {self.pid} has none; start it with `stdin=True`")
         return stdin
 

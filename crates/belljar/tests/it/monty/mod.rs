@@ -61,6 +61,17 @@ fn remote_worker_runs_feeds_and_continues_dumps() {
 }
 
 #[test]
+fn local_worker_applies_policies_and_limits() {
+    run(script("policies.py").arg(WorkerProgram::new().path()));
+}
+
+#[test]
+fn remote_worker_applies_policies_and_limits() {
+    let workers = RemoteWorkers::start();
+    run(script("policies.py").arg(workers.url()).arg(RemoteWorkers::TOKEN));
+}
+
+#[test]
 fn feed_goes_on_from_its_dump_after_its_server_was_killed() {
     let (data, directory) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let options = ["--data-dir", data.path().to_str().unwrap()];
@@ -152,6 +163,8 @@ fn connection_needs_the_token_and_the_option() {
     ];
     let workers = RemoteWorkers::start();
     assert_eq!(workers.server.send("GET", "/monty", &upgrade, "").0, 401);
+    let wrong = [&upgrade[..], &[("Authorization", "Bearer another-token")]];
+    assert_eq!(workers.server.send("GET", "/monty", &wrong.concat(), "").0, 401);
     let foreign =
         [&upgrade[..], &[("Origin", "https://evil.example"), ("Authorization", "Bearer a-token-of-this-test")]];
     assert_eq!(workers.server.send("GET", "/monty", &foreign.concat(), "").0, 403);
