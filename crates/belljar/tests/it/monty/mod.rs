@@ -1,5 +1,6 @@
 //! Monty's worker protocol, with pydantic-monty's client and pydantic-ai-harness's CodeMode.
 
+use std::path::Path;
 use std::process::Command;
 
 use belljar_testing::install::run;
@@ -92,6 +93,7 @@ fn feed_goes_on_from_its_dump_after_its_server_was_killed() {
 fn clients_of_version_5_run_feeds_and_continue_dumps() {
     run(script_of_version_5("sync_client.py").arg(WorkerProgram::new().path()).arg("5"));
     run(script_of_version_5("async_client.py").arg(WorkerProgram::new().path()));
+    run(script_of_version_5("policies.py").arg(WorkerProgram::new().path()));
 }
 
 #[test]
@@ -146,6 +148,12 @@ fn code_mode_runs_on_a_local_worker() {
 fn code_mode_runs_on_a_remote_worker() {
     let workers = RemoteWorkers::start();
     run(script("code_mode.py").arg(workers.url()).arg(RemoteWorkers::TOKEN));
+}
+
+#[test]
+fn objects_of_packages_are_values_of_python() {
+    let guest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../belljar-python/guest");
+    run(script_with("monty-packages", &["numpy==2.4.6", "pandas==3.1.1"], "package_nodes.py").arg(guest));
 }
 
 #[test]
