@@ -120,10 +120,10 @@ async def check_limits(workers: Any) -> None:
         assert len(calls) < 10, calls
         assert await session.feed_run("kept") == 1
     deep = "def depth(n):\n    return n and 1 + depth(n - 1)\n"
-    async with workers.checkout(limits={"max_recursion_depth": 60}) as session:
-        assert await session.feed_run(f"{deep}depth(20)") == 20
-        assert isinstance(await raised(session, "depth(200)"), RecursionError)
-        assert await session.feed_run("depth(20)") == 20
+    async with workers.checkout(limits={"max_recursion_depth": 200}) as session:
+        assert await session.feed_run(f"{deep}depth(50)") == 50
+        assert isinstance(await raised(session, "depth(1000)"), RecursionError)
+        assert await session.feed_run("depth(50)") == 50
     async with workers.checkout(limits={"max_feed_duration_secs": 0.3}) as session:
         assert isinstance(await raised(session, "while True: pass"), TimeoutError)
 
