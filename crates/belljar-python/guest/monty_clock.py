@@ -6,6 +6,7 @@ C, so that `datetime.datetime` and `datetime.date` are replaced by classes that 
 
 import binascii
 import datetime
+import math
 import random
 import struct
 import sys
@@ -59,8 +60,23 @@ def _seed(seed: dict[str, Any]) -> None:
     ((kind, value),) = seed.items()
     if kind == "int":
         random.seed(int.from_bytes(binascii.a2b_base64(value), "little", signed=True))
+    elif kind == "float":
+        random.seed(_hash_of_64_bits(value))
     else:
         random.seed(binascii.a2b_base64(value) if kind == "bytes" else value)
+
+
+def _hash_of_64_bits(value: float) -> int:
+    """Returns the hash with which `random.seed` begins on machines of 64 bits; hashes here have 32."""
+    if math.isfinite(value):
+        modulus = 2**61 - 1
+        numerator, denominator = value.as_integer_ratio()
+        found = abs(numerator) * pow(denominator, -1, modulus) % modulus
+    else:
+        found = 0 if math.isnan(value) else 314159
+    if value < 0:
+        found = -2 if found == 1 else -found
+    return found % 2**64
 
 
 def _is_feed(depth: int) -> bool:
