@@ -66,6 +66,20 @@ async def check_clocks(workers: Any) -> None:
         assert (aware, today, seconds) == (MOMENT, datetime.date(1999, 12, 31), 1.5), (aware, today, seconds)
         names = [name for name, *_ in host.asked]
         assert names == ["datetime.now", "datetime.now", "date.today", "time.time"], names
+    zone = datetime.timezone(datetime.timedelta(hours=-11), "SST")
+    async with workers.checkout(os_policy={"datetime": MOMENT.astimezone(zone)}) as session:
+        # The day before.
+        naive = MOMENT.astimezone(zone).replace(tzinfo=None)
+        assert await session.feed_run(CLOCKS) == [naive, MOMENT, naive.date(), MOMENT.timestamp()]
+    summer = MOMENT.replace(month=7)
+    async with workers.checkout(os_policy={"datetime": summer, "timezone": "Europe/Oslo"}) as session:
+        naive = summer.replace(tzinfo=None) + datetime.timedelta(hours=2)
+        assert await session.feed_run(CLOCKS) == [naive, summer, naive.date(), summer.timestamp()]
+    async with workers.checkout(os_policy={"timezone": {"offset_seconds": 7200, "name": "CEST"}}) as session:
+        naive, aware, today, _ = await session.feed_run(CLOCKS)
+        ahead = naive - aware.replace(tzinfo=None) - datetime.timedelta(hours=2)
+        assert abs(ahead) < datetime.timedelta(seconds=60), (naive, aware)
+        assert (today - naive.date()).days in (0, 1), (naive, today)
     before = datetime.datetime.now(datetime.timezone.utc)
     async with workers.checkout() as session:
         found = await session.feed_run(CLOCKS)
