@@ -73,6 +73,13 @@ fn remote_worker_applies_policies_and_limits() {
 }
 
 #[test]
+fn code_of_a_cancelled_feed_ends() {
+    run(script("cancelled.py").arg(WorkerProgram::new().path()));
+    let workers = RemoteWorkers::start_with(&["--max-concurrency", "1"]);
+    run(script("cancelled.py").arg(workers.url()).arg(RemoteWorkers::TOKEN));
+}
+
+#[test]
 fn feed_goes_on_from_its_dump_after_its_server_was_killed() {
     let (data, directory) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let options = ["--data-dir", data.path().to_str().unwrap()];
