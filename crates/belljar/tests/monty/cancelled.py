@@ -1,5 +1,5 @@
-"""Cancels a feed that runs: `cancelled.py WORKER`, or `cancelled.py URL TOKEN` of a server that runs one feed at a time.
-The next session can run code.
+"""Cancels a feed that runs: `cancelled.py WORKER`, or `cancelled.py URL TOKEN` of a server that runs one feed at a
+time. The next session can run code.
 """
 
 import asyncio
