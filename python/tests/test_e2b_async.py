@@ -55,6 +55,8 @@ def test_cells_contexts_and_files() -> None:
             assert "".join(out) == "1\n2\n"
             with pytest.raises(e2b.UnsupportedException, match="stdin"):
                 await sandbox.commands.run("cat", stdin=True)
+            with pytest.raises(e2b.UnsupportedException, match="connect.*native kernels"):
+                await sandbox.commands.connect(1)
             with pytest.raises(e2b.TimeoutException):
                 await sandbox.run_code("while True: pass", timeout=0.2)
         assert not await sandbox.is_running() and not await sandbox.kill()
@@ -200,7 +202,6 @@ def test_lifecycle() -> None:
             calls: list[Callable[[], Awaitable[Any]]] = [
                 lambda: copy.get_metrics(),
                 lambda: copy.files.watch_dir(".", print),
-                lambda: copy.commands.connect(1),
                 lambda: copy.get_mcp_token(),
             ]
             for refused in calls:

@@ -275,6 +275,25 @@ def spin():
     assert calls == [1, 1] and session.feed_run("kept") == 1
 
 
+def check_dumps(pool: Monty) -> None:
+    with pool.checkout() as session:
+        session.feed_run("x = 5")
+        idle = session.dump()
+        step = session.feed_start("value = approve('now')\n[x, value]")
+        assert isinstance(step, FunctionSnapshot)
+        during = step.dump()
+        done = step.resume({"return_value": "yes"})
+        assert isinstance(done, MontyComplete) and done.output == [5, "yes"]
+    with pool.checkout() as session:
+        session.load_session(idle)
+        assert session.feed_run("x + 1") == 6
+    with pool.checkout() as session:
+        step = session.load_snapshot(during)
+        assert isinstance(step, FunctionSnapshot) and (step.function_name, step.args) == ("approve", ("now",))
+        done = step.resume({"return_value": "later"})
+        assert isinstance(done, MontyComplete) and done.output == [5, "later"]
+
+
 def check_installation(session: MontySession) -> None:
     """Installs a package that no feed imports before, since imports install, too."""
     version = "import importlib.metadata\nimportlib.metadata.version('humanize')"
@@ -302,6 +321,7 @@ def main() -> None:
             check_objects(session)
         with pool.checkout() as session:
             assert isinstance(raised(session, "x").exception(), NameError), "a worker is reset"
+        check_dumps(pool)
         with pool.checkout(limits={"max_feed_duration_secs": 4}) as session:
             session.feed_run("kept = 1")
             assert isinstance(raised(session, "while True: pass").exception(), TimeoutError)

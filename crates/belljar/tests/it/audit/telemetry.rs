@@ -213,6 +213,20 @@ fn feeds_of_monty_are_spans() {
 }
 
 #[test]
+fn feeds_of_monty_continue_the_traces_of_their_requests() {
+    let receiver = Receiver::start();
+    let belljar = Belljar::new().args(["streamable-http", "--port", "0", "--monty"]);
+    let server = Listening::spawn(exporting(belljar, &receiver));
+    let url = server.url.replacen("http", "ws", 1).replace("/mcp", "/monty");
+    run(script("trace_parent.py").arg(url).arg(format!("00-{TRACE}-{PARENT}-01")));
+    server.end();
+    let spans = receiver.spans(|spans| has(spans, &["feed", "run"]));
+    let feed = named(&spans, "feed");
+    assert_eq!((hex(&feed.trace_id).as_str(), hex(&feed.parent_span_id).as_str()), (TRACE, PARENT));
+    assert_eq!(named(&spans, "run").parent_span_id, feed.span_id);
+}
+
+#[test]
 fn metrics_are_those_of_the_page() {
     let receiver = Receiver::start();
     let belljar = Belljar::new().args(["streamable-http-stateless", "--port", "0", "--toolset", "all"]);

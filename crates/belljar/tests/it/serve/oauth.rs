@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use super::http::{Listening, call, hello};
 use crate::harness::Belljar;
+use crate::monty_worker::script;
 
 fn base64(bytes: impl AsRef<[u8]>) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
@@ -308,6 +309,26 @@ fn session_belongs_to_the_subject_that_opened_it() {
     assert_eq!([&alice, &again, &bob].map(|token| status(token)), [200, 200, 404]);
     assert_eq!(server.send("DELETE", "/mcp", &[("Authorization", &bob), ("Mcp-Session-Id", session)], "").0, 404);
     assert_eq!(server.send("DELETE", "/mcp", &[("Authorization", &alice), ("Mcp-Session-Id", session)], "").0, 200);
+}
+
+#[test]
+fn worker_of_monty_needs_a_token_of_the_issuer() {
+    let key = Key::ec();
+    let issuer = Issuer::start(vec![key.public("1")]);
+    let options = ["--monty", "--oauth-issuer", &issuer.url, "--oauth-audience", "belljar"];
+    let server = Listening::start("streamable-http", options);
+    let url = server.url.replacen("http", "ws", 1).replace("/mcp", "/monty");
+    let connect = |token: &str| {
+        let output = script("connect.py").arg(&url).arg(token).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let valid = key.token("1", "ES256", &issuer.claims());
+    assert_eq!(connect(&valid), (Some(0), "42".to_owned()));
+    let of_another_server = key.token("1", "ES256", &issuer.claims_with(json!({ "aud": "other" })));
+    for token in [of_another_server.as_str(), "not-a-token"] {
+        let (code, text) = connect(token);
+        assert!(code == Some(3) && text.contains("401"), "{code:?} {text}");
+    }
 }
 
 #[test]
