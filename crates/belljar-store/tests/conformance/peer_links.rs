@@ -5,11 +5,12 @@ use std::io::{self, Read as _, Write as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use belljar_testing::free_ports;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use crate::etcd_cluster::{EtcdCluster, free_ports};
+use crate::etcd_cluster::EtcdCluster;
 
 /// The header by which a member names itself in requests to others, in hexadecimal digits (etcd's `rafthttp`).
 const FROM: &str = "x-server-from:";
