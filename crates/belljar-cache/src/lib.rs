@@ -15,8 +15,8 @@
 //!
 //! A *bundle* is a directory of entries that were installed together with this program, such as those in a Python
 //! wheel. It is read-only and searched first. Its files are as trustworthy as the program itself, which was installed
-//! in the same way. Therefore only their sizes are compared, which detects an incomplete installation. Some entries of a
-//! bundle are compressed together, and are unpacked into the cache when one of them is first looked up (`pack.rs`).
+//! in the same way. Therefore only their sizes are compared, which detects an incomplete installation. Some entries of
+//! a bundle are compressed together, and are unpacked into the cache when one of them is first looked up (`pack.rs`).
 //!
 //! Least recently used entries can be deleted to make room ([`Cache::evict`]). To open the files of an entry that may
 //! be evicted, *pin* the entry first ([`Cache::get_pinned`]). Once its files are open or mapped, deleting them is

@@ -156,7 +156,7 @@ def poll(pid: int, at: list[int], seconds: float) -> dict[str, Any]:
 
 
 def kill(pid: int) -> bool:
-    """Kills a command. Returns False if there is none that runs."""
+    """Kills a command. Returns False if it does not run."""
     process = _processes.get(pid)
     return process is not None and process.kill()
 

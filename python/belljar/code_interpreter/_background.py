@@ -92,7 +92,7 @@ def processes(core: Core) -> Steps[list[ProcessInfo]]:
 
 
 def kill(core: Core, pid: int) -> Steps[bool]:
-    """Kills a command. Returns False if there is none that runs."""
+    """Kills a command. Returns False if it does not run."""
     yield from core.prepare()
     return core.is_native and (yield from _ask(core, "kill", pid=_checked_pid(pid))) is True
 

@@ -161,7 +161,7 @@ class Commands:
         return self._do(_background.processes(self._core))
 
     def kill(self, pid: int, request_timeout: float | None = None) -> bool:
-        """Kills a command in the background with its children. Returns False if there is none."""
+        """Kills a command in the background with its children. Returns False if it has ended."""
         return self._do(_background.kill(self._core, pid))
 
     def connect(
@@ -277,7 +277,7 @@ class AsyncCommands:
         return await self._core.perform_async(_background.processes(self._core))
 
     async def kill(self, pid: int, request_timeout: float | None = None) -> bool:
-        """Kills a command in the background with its children. Returns False if there is none."""
+        """Kills a command in the background with its children. Returns False if it has ended."""
         return await self._core.perform_async(_background.kill(self._core, pid))
 
     async def connect(

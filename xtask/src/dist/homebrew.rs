@@ -3,7 +3,7 @@
 use super::platform::{Platform, System};
 use super::release::Release;
 
-/// Returns the formula, with the archives that exist; or `None` if there is none for Linux or macOS.
+/// Returns the formula, with the archives that exist; or `None` without one for Linux or macOS.
 ///
 /// # Errors
 ///

@@ -80,8 +80,8 @@ impl RuntimeFiles {
         }
     }
 
-    /// Reads a file, which may be compressed in a bundle, and verifies it again at the same time, so that the used content
-    /// is the verified content.
+    /// Reads a file, which may be compressed in a bundle, and verifies it again at the same time, so that the used
+    /// content is the verified content.
     pub fn read(&self, file: RuntimeFile) -> Result<Vec<u8>, RuntimeError> {
         let mut bytes = Vec::new();
         let path = self.path(file).to_path_buf();

@@ -144,7 +144,7 @@ impl History {
         drop(self.note_absence(id, reason));
     }
 
-    /// Does the same as [`History::set_absent`]. Returns the session that is forgotten in exchange, if there is one.
+    /// Does the same as [`History::set_absent`]. Returns the session that is forgotten in exchange.
     fn note_absence(&self, id: &SessionId, reason: AbsenceReason) -> Option<ForgottenSession> {
         let mut known = self.known.lock();
         let history = known.sessions.get(id).cloned()?;

@@ -5,8 +5,8 @@ import unittest
 import jupyter_kernel_test as jkt
 
 # Seconds in which a message must arrive, on a busy machine too. The suite waits for some for a tenth of a second.
-PATIENCE = 180
-jkt.TIMEOUT = PATIENCE
+REPLY_TIMEOUT = 180
+jkt.TIMEOUT = REPLY_TIMEOUT
 
 
 class BelljarTests(jkt.KernelTests):
@@ -38,7 +38,7 @@ class BelljarTests(jkt.KernelTests):
     code_clear_output = "from IPython.display import clear_output\nclear_output()"
 
     def get_non_kernel_info_reply(self, timeout=None):
-        return super().get_non_kernel_info_reply(timeout=PATIENCE)
+        return super().get_non_kernel_info_reply(timeout=REPLY_TIMEOUT)
 
     def execute_helper(self, code, **options):
         channel = self.kc.iopub_channel
@@ -46,7 +46,7 @@ class BelljarTests(jkt.KernelTests):
 
         def patient_get_msg(timeout=None):
             while True:
-                message = get_msg(timeout=PATIENCE)
+                message = get_msg(timeout=REPLY_TIMEOUT)
                 # Those of an earlier request of another kind may be late.
                 if message["parent_header"].get("msg_type") == "execute_request":
                     return message
