@@ -321,10 +321,29 @@ def _finish() -> Outcome:
 
 
 def _answer(act: Callable[[], Outcome]) -> str:
+    # One function, since each frame below the code counts against its recursion limit.
     try:
         while True:
             try:
-                return _guarded(act)
+                with streams.Guard() as guard:
+                    errors = []
+                    try:
+                        memory_reserve.reserve()
+                        outcome = _interruptible(act)
+                        if outcome["kind"] == "waiting":
+                            guard.leaves_streams = True
+                        else:
+                            interrupts.raise_pending()
+                    except BaseException as error:
+                        if isinstance(error, KeyboardInterrupt) and _is_waiting():
+                            guard.leaves_streams = True
+                            raise
+                        if isinstance(error, MemoryError):
+                            memory_reserve.release()
+                        outcome = tracebacks.outcome(error)
+                        errors.append(error)
+                    tracebacks.release(errors)
+                return dumps(outcome)
             except KeyboardInterrupt as interrupt:
                 # It arrived after the code had begun to wait.
                 if not _is_waiting():
@@ -334,25 +353,3 @@ def _answer(act: Callable[[], Outcome]) -> str:
         return _INTERRUPTED
     except BaseException:
         return _INTERNAL_ERROR
-
-
-def _guarded(act: Callable[[], Outcome]) -> str:
-    with streams.Guard() as guard:
-        errors = []
-        try:
-            memory_reserve.reserve()
-            outcome = _interruptible(act)
-            if outcome["kind"] == "waiting":
-                guard.leaves_streams = True
-            else:
-                interrupts.raise_pending()
-        except BaseException as error:
-            if isinstance(error, KeyboardInterrupt) and _is_waiting():
-                guard.leaves_streams = True
-                raise
-            if isinstance(error, MemoryError):
-                memory_reserve.release()
-            outcome = tracebacks.outcome(error)
-            errors.append(error)
-        tracebacks.release(errors)
-    return dumps(outcome)

@@ -30,7 +30,7 @@ use crate::code_tools::{self, ClientTools, CodeTools};
 use crate::description::SandboxDescription;
 use crate::guard::tenant_key;
 use crate::input_rounds::PendingInputs;
-use crate::metrics::{CallStatus, Refusals};
+use crate::metrics::{CallStatus, McpSessionDurations, Refusals};
 use crate::notifier::{ClientNotifier, NotificationFilter};
 use crate::runner::{RunClient, Runner};
 use crate::session_tools::{self, ProgramAnswers, SessionTools, ToolAnswer};
@@ -181,6 +181,11 @@ impl Server {
     /// Returns the numbers of refused requests, which the transport adds to.
     pub(crate) fn refusals(&self) -> Refusals {
         self.runner.metrics().refusals.clone()
+    }
+
+    /// Returns the durations of MCP sessions, which the transport adds to.
+    pub(crate) fn session_durations(&self) -> McpSessionDurations {
+        self.runner.metrics().mcp_sessions.clone()
     }
 
     /// Returns the number of calls in flight, of all clients.

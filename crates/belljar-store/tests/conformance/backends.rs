@@ -1,13 +1,12 @@
 //! The stores and coordinators under test.
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_store::{Cluster, ClusterUrl, Facts, Replica, ReplicaOptions, SessionKey};
-use belljar_testing::{Capability, install};
+use belljar_testing::{Capability, free_port, install};
 use object_store::memory::InMemory;
 
 use crate::etcd_cluster::EtcdCluster;
@@ -119,9 +118,9 @@ impl Backend {
         Replica::join(&self.connect(), address, self.brief()).await.unwrap()
     }
 
-    /// Returns the shortest lease with which failures of requests are survived. That of etcd is two seconds.
+    /// Returns a short lease with which failures of requests, and the pauses of a busy machine, are survived.
     pub(crate) fn brief(&self) -> ReplicaOptions {
-        let seconds = if self.kind == Kind::FaultyS3 { 10 } else { 3 };
+        let seconds = if self.kind == Kind::FaultyS3 { 10 } else { 6 };
         ReplicaOptions { lease: Duration::from_secs(seconds) }
     }
 }
@@ -152,13 +151,13 @@ impl Moto {
     async fn start() -> Self {
         let root = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let programs = install::pip(root, "moto", &["moto[server]==5.2.5"]);
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let mut command = Command::new(programs.join("moto_server"));
         command.args(["-H", "127.0.0.1", "-p", &port.to_string()]);
         let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let moto = Self { process, port };
         let client = reqwest::Client::new();
-        for _ in 0..300 {
+        for _ in 0..900 {
             let created = client.put(format!("{}/bucket", moto.endpoint())).send().await;
             if created.is_ok_and(|answer| answer.status().is_success()) {
                 return moto;
