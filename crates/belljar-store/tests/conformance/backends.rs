@@ -8,6 +8,7 @@ use belljar_testing::Capability;
 use object_store::memory::InMemory;
 
 use crate::etcd_cluster::EtcdCluster;
+use crate::gcs_server::GcsServer;
 use crate::s3_server::{self, S3Server};
 use crate::services::{self, Service};
 use crate::unreliable_link::UnreliableLink;
@@ -21,6 +22,7 @@ pub(crate) enum Kind {
     Moto,
     /// moto behind a link that can fail.
     LinkedMoto,
+    Gcs,
     Azurite,
     EtcdAndS3,
     /// etcd, each of whose members is behind a link that can fail, and an S3 server.
@@ -29,8 +31,16 @@ pub(crate) enum Kind {
 }
 
 /// The kinds of which each test of the suite runs.
-pub(crate) const ALL: [Kind; 7] =
-    [Kind::Memory, Kind::S3, Kind::FaultyS3, Kind::Moto, Kind::Azurite, Kind::EtcdAndS3, Kind::EtcdAndFiles];
+pub(crate) const ALL: [Kind; 8] = [
+    Kind::Memory,
+    Kind::S3,
+    Kind::FaultyS3,
+    Kind::Moto,
+    Kind::Gcs,
+    Kind::Azurite,
+    Kind::EtcdAndS3,
+    Kind::EtcdAndFiles,
+];
 
 impl Kind {
     pub(crate) fn name(self) -> &'static str {
@@ -40,6 +50,7 @@ impl Kind {
             Self::FaultyS3 => "faulty_s3",
             Self::Moto => "moto",
             Self::LinkedMoto => "linked_moto",
+            Self::Gcs => "gcs",
             Self::Azurite => "azurite",
             Self::EtcdAndS3 => "etcd_and_s3",
             Self::LinkedEtcdAndS3 => "linked_etcd_and_s3",
@@ -51,7 +62,7 @@ impl Kind {
         match self {
             Self::EtcdAndS3 | Self::LinkedEtcdAndS3 | Self::EtcdAndFiles => crate::ETCD,
             Self::Azurite => &[Capability::Node, Capability::Npm],
-            Self::Memory | Self::S3 | Self::FaultyS3 | Self::Moto | Self::LinkedMoto => &[],
+            Self::Memory | Self::S3 | Self::FaultyS3 | Self::Moto | Self::LinkedMoto | Self::Gcs => &[],
         }
     }
 
@@ -69,6 +80,7 @@ pub(crate) struct Backend {
     kind: Kind,
     memory: Arc<InMemory>,
     pub(crate) s3: Option<S3Server>,
+    gcs: Option<GcsServer>,
     /// moto or Azurite.
     service: Option<Service>,
     pub(crate) etcd: Option<EtcdCluster>,
@@ -77,7 +89,7 @@ pub(crate) struct Backend {
     /// The coordinator, if it is not reached at the addresses of `etcd`.
     url: Option<ClusterUrl>,
     directory: tempfile::TempDir,
-    /// Drives the S3 server and the links.
+    /// Drives the servers of this process and the links.
     _runtime: tokio::runtime::Runtime,
 }
 
@@ -108,6 +120,7 @@ impl Backend {
             kind,
             memory: Arc::new(InMemory::new()),
             s3,
+            gcs: (kind == Kind::Gcs).then(|| runtime.block_on(GcsServer::start())),
             service,
             etcd,
             links,
@@ -146,6 +159,10 @@ impl Backend {
                 let port = self.links.first().map_or(self.service.as_ref().unwrap().port, UnreliableLink::port);
                 let variables = s3_server::pairs(&format!("http://127.0.0.1:{port}")).into_iter().collect();
                 Cluster::open(&"s3://bucket/prefix".parse().unwrap(), &url, &variables).unwrap()
+            }
+            Kind::Gcs => {
+                let variables = self.gcs.as_ref().unwrap().pairs().into_iter().collect();
+                Cluster::open(&"gs://bucket/prefix".parse().unwrap(), &url, &variables).unwrap()
             }
             Kind::Azurite => {
                 let variables = services::azurite_variables(self.service.as_ref().unwrap().port);

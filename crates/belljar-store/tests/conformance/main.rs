@@ -1,5 +1,5 @@
 //! The same tests over each store and coordinator: memory, an S3 server of this process with and without failures,
-//! moto, Azurite, and a cluster of three members of etcd.
+//! moto, a server of Google's API, Azurite, and a cluster of three members of etcd.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -8,6 +8,7 @@ mod collecting;
 mod counting;
 mod etcd_cluster;
 mod failures;
+mod gcs_server;
 mod ownership;
 mod peer_links;
 mod probing;
