@@ -31,16 +31,8 @@ pub(crate) enum Kind {
 }
 
 /// The kinds of which each test of the suite runs.
-pub(crate) const ALL: [Kind; 8] = [
-    Kind::Memory,
-    Kind::S3,
-    Kind::FaultyS3,
-    Kind::Moto,
-    Kind::Gcs,
-    Kind::Azurite,
-    Kind::EtcdAndS3,
-    Kind::EtcdAndFiles,
-];
+pub(crate) const ALL: [Kind; 8] =
+    [Kind::Memory, Kind::S3, Kind::FaultyS3, Kind::Moto, Kind::Gcs, Kind::Azurite, Kind::EtcdAndS3, Kind::EtcdAndFiles];
 
 impl Kind {
     pub(crate) fn name(self) -> &'static str {
