@@ -39,3 +39,15 @@ class Limits(TypedDict, total=False):
     """The result of one such call, 8 MB by default."""
     tool_results: Size
     """The results of all such calls of a run, 64 MB by default."""
+    net_connections: int
+    """The number of connections of a run or session at the same time, 256 by default."""
+    net_bytes: Size
+    """The bytes that a run sends, and that it receives, 1 GB each by default."""
+    net_idle: float
+    """The seconds of a connection without data, 300 by default."""
+    net_lifetime: float
+    """The seconds of one connection, 6 hours by default."""
+    net_time: float
+    """The seconds of all connections of a run, from the beginning of the first; a day by default."""
+    net_lookups: int
+    """The number of look-ups of names by a run, 1,000 by default."""

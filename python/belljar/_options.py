@@ -27,8 +27,9 @@ BUNDLE = os.path.join(os.path.dirname(__file__), "_bundle")
 
 _LIMITS = ("timeout", "cpu", "memory", "output", "disk", "files", "value", "calls")
 _TOOL_LIMITS = ("tool_calls", "tool_concurrency", "tool_timeout", "tool_wait", "tool_result", "tool_results")
-_SECONDS = ("timeout", "cpu", "tool_timeout", "tool_wait")
-_SIZES = ("memory", "output", "disk", "value", "tool_result", "tool_results")
+_NET_LIMITS = ("net_connections", "net_bytes", "net_idle", "net_lifetime", "net_time", "net_lookups")
+_SECONDS = ("timeout", "cpu", "tool_timeout", "tool_wait", "net_idle", "net_lifetime", "net_time")
+_SIZES = ("memory", "output", "disk", "value", "tool_result", "tool_results", "net_bytes")
 
 
 class Options:
@@ -67,6 +68,7 @@ class Options:
         """Returns the options of a sandbox in this process."""
         checked = dict(_checked_limits(limits))
         tool_limits = {name: checked.pop(name) for name in _TOOL_LIMITS if name in checked}
+        net_limits = {name.removeprefix("net_"): checked.pop(name) for name in _NET_LIMITS if name in checked}
         max_calls: int | None = checked.pop("calls", None)
         settings = {
             "bundle": str(BUNDLE) if os.path.isdir(BUNDLE) else None,
@@ -77,7 +79,7 @@ class Options:
             "index_url": index_url,
             "find_links": [os.fspath(each) for each in find_links],
             "limits": checked,
-            "network": _network(network, secrets),
+            "network": _network(network, secrets, net_limits),
         }
         collected: dict[str, Tool] = {}
         mcp_servers: list[McpServer] = []
@@ -146,7 +148,9 @@ def narrowing_policy(network: Network) -> dict[str, Any]:
     return policy
 
 
-def _network(network: Network | None, secrets: Mapping[str, str] | None) -> dict[str, Any] | None:
+def _network(
+    network: Network | None, secrets: Mapping[str, str] | None, limits: Mapping[str, Any]
+) -> dict[str, Any] | None:
     """Returns the settings of the network, None if code may not use it."""
     if network is None and not secrets:
         return None
@@ -166,7 +170,7 @@ def _network(network: Network | None, secrets: Mapping[str, str] | None) -> dict
         if not isinstance(value, str):
             raise ArgumentTypeError(f"secrets[{target!r}]: the value is not a text")
         listed.append((name, [host.strip() for host in hosts.split(",")], value))
-    return {"policy": policy, "secrets": listed, "authorities": authorities}
+    return {"policy": policy, "secrets": listed, "authorities": authorities, "limits": limits}
 
 
 def _checked_limits(limits: object) -> Mapping[str, Any]:
@@ -175,9 +179,9 @@ def _checked_limits(limits: object) -> Mapping[str, Any]:
     if not isinstance(limits, Mapping):
         raise ArgumentTypeError(f"limits: a dictionary is needed, not {type(limits).__name__}")
     for name, value in limits.items():
-        if name not in _LIMITS and name not in _TOOL_LIMITS:
-            known = ", ".join((*_LIMITS, *_TOOL_LIMITS))
-            raise ArgumentError(f"limits: unknown limit {name!r}; the limits are {known}")
+        known = (*_LIMITS, *_TOOL_LIMITS, *_NET_LIMITS)
+        if name not in known:
+            raise ArgumentError(f"limits: unknown limit {name!r}; the limits are {', '.join(known)}")
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         is_size = name in _SIZES
         if not (number or (is_size and isinstance(value, str))) or (name not in _SECONDS and value == 0):

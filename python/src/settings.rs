@@ -46,6 +46,20 @@ struct NetworkSettings {
     secrets: Vec<(String, Vec<String>, String)>,
     /// Certificate authorities in addition to those of the machine: PEM.
     authorities: Option<String>,
+    #[serde(default)]
+    limits: NetworkLimitSettings,
+}
+
+/// The limits of the network, as `limits=` has them with `net_` before each name.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NetworkLimitSettings {
+    connections: Option<usize>,
+    bytes: Option<Size>,
+    idle: Option<f64>,
+    lifetime: Option<f64>,
+    time: Option<f64>,
+    lookups: Option<u64>,
 }
 
 /// The limits, as `limits=` has them.
@@ -85,15 +99,35 @@ fn argument(message: String) -> Error {
 /// The default limit of a value, in bytes: it may contain arrays.
 const DEFAULT_VALUE: u64 = 256 << 20;
 
+/// Returns a time that is a limit.
+fn seconds(value: Option<f64>, name: &str) -> Result<Option<Duration>, Error> {
+    let Some(value) = value else { return Ok(None) };
+    let duration = Duration::try_from_secs_f64(value).ok().filter(|duration| !duration.is_zero());
+    let invalid = || argument(format!("limits[{name:?}]: {value} is not a positive number of seconds"));
+    duration.map(Some).ok_or_else(invalid)
+}
+
+impl NetworkLimitSettings {
+    fn limits(&self) -> Result<NetworkLimits, Error> {
+        let defaults = NetworkLimits::default();
+        let bytes = self.bytes.as_ref().map(|bytes| bytes.bytes("net_bytes")).transpose()?;
+        Ok(NetworkLimits {
+            connections: self.connections.unwrap_or(defaults.connections),
+            bytes_sent: bytes.unwrap_or(defaults.bytes_sent),
+            bytes_received: bytes.unwrap_or(defaults.bytes_received),
+            idle: seconds(self.idle, "net_idle")?.unwrap_or(defaults.idle),
+            lifetime: seconds(self.lifetime, "net_lifetime")?.unwrap_or(defaults.lifetime),
+            total: seconds(self.time, "net_time")?.unwrap_or(defaults.total),
+            lookups: self.lookups.unwrap_or(defaults.lookups),
+            ..defaults
+        })
+    }
+}
+
 impl LimitSettings {
     fn limits(&self) -> Result<Limits, Error> {
         let defaults = Limits { value: DEFAULT_VALUE, ..Limits::default() };
         let size = |size: &Option<Size>, name, default| size.as_ref().map_or(Ok(default), |size| size.bytes(name));
-        let seconds = |value: Option<f64>, name: &str| {
-            let duration = |value| Duration::try_from_secs_f64(value).ok().filter(|duration| !duration.is_zero());
-            let invalid = |value| argument(format!("limits[{name:?}]: {value} is not a positive number of seconds"));
-            value.map(|value| duration(value).ok_or_else(|| invalid(value))).transpose()
-        };
         Ok(Limits {
             wall_time: seconds(self.timeout, "timeout")?,
             cpu_time: seconds(self.cpu, "cpu")?,
@@ -128,7 +162,8 @@ impl Settings {
             added.map_err(|error| argument(format!("secrets[{name:?}]: {error}")))?;
         }
         let extra_ca = settings.authorities.clone().map(String::into_bytes);
-        let options = NetworkOptions { policy, secrets, extra_ca, limits: NetworkLimits::default(), resolver: None };
+        let limits = settings.limits.limits()?;
+        let options = NetworkOptions { policy, secrets, extra_ca, limits, resolver: None };
         Network::new(options).map(Some).map_err(|error| argument(format!("network: {error}")))
     }
 

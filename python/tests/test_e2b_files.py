@@ -107,8 +107,16 @@ def test_commands_of_webassembly(sandbox: Sandbox) -> None:
         sandbox.commands.run("apt-get install x")
     with pytest.raises(e2b.TimeoutException):
         sandbox.commands.run("python -c 'while True: pass'", timeout=0.3)
-    with pytest.raises(e2b.UnsupportedException, match="background"):
-        sandbox.commands.run("ls", background=True)
+    for name, call in (
+        ("background", lambda: sandbox.commands.run("ls", background=True)),
+        ("stdin", lambda: sandbox.commands.run("cat", stdin=True)),
+        ("connect", lambda: sandbox.commands.connect(1)),
+        ("send_stdin", lambda: sandbox.commands.send_stdin(1, "x")),
+        ("stream_input", lambda: sandbox.commands.stream_input(1, ["x"])),
+        ("close_stdin", lambda: sandbox.commands.close_stdin(1)),
+    ):
+        with pytest.raises(e2b.UnsupportedException, match=f"{name}: .* native kernels"):
+            call()
     assert (sandbox.commands.list(), sandbox.commands.kill(1)) == ([], False)
 
 

@@ -29,18 +29,19 @@ def no_sandboxes_are_left() -> Iterator[None]:
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
 def test_sandbox_ends_after_its_timeout(box: belljar.Sandbox) -> None:
-    sandbox = Sandbox.create(timeout=1, box=box)
-    other = Sandbox.create(timeout=0.2, box=box)
-    info = sandbox.get_info()
-    assert abs((info.end_at - info.started_at).total_seconds() - 1) < 0.5
+    other = Sandbox.create(timeout=4, box=box)
     other.set_timeout(60)
+    # It ends after the first timeout of the other one.
+    sandbox = Sandbox.create(timeout=6, box=box)
+    info = sandbox.get_info()
+    assert abs((info.end_at - info.started_at).total_seconds() - 6) < 2
     with pytest.raises(e2b.SandboxNotRunningException, match="timeout"):
         sandbox.run_code("while True: pass")
     assert not sandbox.is_running() and other.is_running()
@@ -73,9 +74,9 @@ def test_kill_stops_the_code_of_another_thread(box: belljar.Sandbox) -> None:
 
     thread = threading.Thread(target=work)
     thread.start()
-    assert begun.wait(20)
+    assert begun.wait(60)
     assert Sandbox.kill(sandbox.sandbox_id)
-    thread.join(20)
+    thread.join(60)
     assert [type(error) for error in errors] == [e2b.SandboxNotRunningException] and not box._sessions
 
 
@@ -107,10 +108,10 @@ def test_pause_and_connect(box: belljar.Sandbox) -> None:
     assert (execution.text, execution.execution_count) == ("(1, '1', 'y')", 2)
     assert same.run_code("x", context=context).text == "2" and same.is_running()
     seconds = (same.get_info().end_at - datetime.datetime.now(datetime.timezone.utc)).total_seconds()
-    assert 90 < seconds <= 100
+    assert 60 < seconds <= 100
     # The timeout of a sandbox that runs is only extended.
     sandbox.connect(timeout=10)
-    assert same.get_info().end_at > datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=80)
+    assert same.get_info().end_at > datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=30)
     assert sandbox.pause(mode="filesystem")
     sandbox.connect()
     assert sandbox.run_code("'x' in globals(), open('f').read()").text == "(False, 'y')"
@@ -136,7 +137,8 @@ def test_pause_at_the_timeout(box: belljar.Sandbox) -> None:
     sandbox = Sandbox.create(timeout=60, lifecycle=lifecycle, box=box)
     assert sandbox.get_info().lifecycle == lifecycle
     sandbox.run_code("x = 1")
-    sandbox.set_timeout(0.3)
+    # Long enough for the assignment.
+    sandbox.set_timeout(3)
     with pytest.raises(e2b.SandboxNotRunningException):
         sandbox.run_code("x = 2\nwhile True: pass")
     wait_until(lambda: sandbox.get_info().state is e2b.SandboxState.PAUSED)
@@ -168,7 +170,7 @@ with Sandbox.load(sys.stdin.buffer.read()) as sandbox:
     print(sandbox.sandbox_id, sandbox.run_code("x").text, sandbox.run_code("x", context=context).text)
     print(sandbox.files.read("f"), sandbox.commands.run("python -c 'import os; print(os.environ[\\"A\\"])'").stdout)
 """
-    result = subprocess.run([sys.executable, "-c", program], input=state, capture_output=True, timeout=60, check=False)
+    result = subprocess.run([sys.executable, "-c", program], input=state, capture_output=True, timeout=300, check=False)
     assert result.stdout.decode() == f"{sandbox.sandbox_id} [1, 2] 3\ny 1\n\n", result.stderr.decode()
     header = state.index(b"{")
     for wrong in (

@@ -19,11 +19,11 @@ PAGE = ROOT / "docs/python/e2b.md"
 
 # What E2B's package exports and Belljar's does not: other services, and types of arguments.
 NOT_EXPORTED = re.compile(
-    r"(Async)?(Template|Volume|Secret|Git|E2B|Api|Connection|Watch|CommandHandle|CommandInput)\w*"
+    r"(Async)?(Template|Volume|Secret|Git|E2B|Api|Connection|Watch)\w*"
     r"|Volume\w*|Template\w*|Git\w*|Sandbox(Network|Egress|Iam|Lifecycle|Info\w|OnTimeout|OnResume|ListOrder|Metrics)\w*"
     r"|\w*(Http|Proxy|Username|LogEntry|BuildInfo|BuildStatus|ReadyCmd|Pty|Filesystem|Dockerfile|GitHub|McpServer)\w*"
     r"|(wait_for|default_build|get_signature|client)\w*"
-    r"|BuildException|FileUploadException|CopyItem|ProcessInfo|Stdout|Stderr|OutputHandler|RunCodeLanguage"
+    r"|BuildException|FileUploadException|CopyItem|Stdout|Stderr|OutputHandler|RunCodeLanguage"
     r"|SandboxListOrder|SnapshotMode|AsyncWriteData"
 )
 # Parameters that Belljar lacks, by method.
@@ -86,6 +86,22 @@ def test_every_method_and_parameter_of_e2b_exists() -> None:
     assert problems == []
 
 
+def test_handles_of_commands_have_the_members_of_e2b() -> None:
+    for module, name in (
+        ("sandbox_sync.commands.command_handle", "CommandHandle"),
+        ("sandbox_async.commands.command_handle", "AsyncCommandHandle"),
+        ("sandbox_async.commands.command_input_handle", "AsyncCommandInputHandle"),
+    ):
+        theirs, ours = getattr(need(f"e2b.{module}"), name), getattr(code_interpreter, name)
+        assert names(theirs) == names(ours), name
+        for member in names(theirs):
+            expected, found = getattr(theirs, member), getattr(ours, member)
+            if not isinstance(expected, property):
+                assert is_async(expected) == is_async(found), f"{name}.{member}"
+                parameters = [list(inspect.signature(each).parameters) for each in (expected, found)]
+                assert parameters[0] == parameters[1], f"{name}.{member}"
+
+
 def test_what_belljar_adds_is_documented() -> None:
     page = PAGE.read_text()
     for label, theirs, ours in pairs():
@@ -131,7 +147,7 @@ def test_results_have_the_fields_of_e2b() -> None:
     for name in (
         *("Execution", "Result", "Logs", "ExecutionError", "OutputMessage", "Context"),
         *("EntryInfo", "WriteInfo", "CommandResult", "CommandExitException", "SandboxInfo", "SandboxQuery"),
-        "SnapshotInfo",
+        *("SnapshotInfo", "ProcessInfo"),
     ):
         theirs, ours = getattr(e2b, name), getattr(code_interpreter, name)
         assert set(fields(theirs)) <= set(fields(ours)), name

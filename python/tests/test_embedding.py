@@ -80,7 +80,7 @@ def test_interrupted_notebook_cell_stops_the_code() -> None:
     try:
         client = manager.blocking_client()
         client.start_channels()
-        client.wait_for_ready(timeout=60)
+        client.wait_for_ready(timeout=180)
         seen: list[str] = []
 
         def receive(message: Any) -> None:

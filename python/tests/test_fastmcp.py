@@ -122,7 +122,7 @@ def test_limits_of_the_server_and_of_the_sandbox_hold() -> None:
         failed, text = await execute(client, code)
         assert failed and "Tool call limit exceeded" in text and len(calls) == 5
         failed, text = await execute(client, "while True:\n    pass")
-        assert failed and "ran longer than 1 s" in text
+        assert failed and "ran longer than 5 s" in text
         failed, text = await execute(client, "return bytearray(1 << 30)")
         assert failed and "MemoryError" in text
         failed, text = await execute(client, "return 'x' * 3_000_000")
@@ -130,7 +130,7 @@ def test_limits_of_the_server_and_of_the_sandbox_hold() -> None:
         failed, text = await execute(client, "print('x' * 100_000)\n1 / 0")
         assert failed and "ZeroDivisionError" in text and len(text) < 25_000
 
-    with_server(use, limits={"timeout": 1, "memory": "256MB", "value": "1MB"})
+    with_server(use, limits={"timeout": 5, "memory": "256MB", "value": "1MB"})
 
 
 def test_pieces_of_code_share_nothing_and_run_side_by_side() -> None:
@@ -166,7 +166,7 @@ def test_cancelled_requests_stop_the_code_and_its_calls() -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await asyncio.wait_for(ended.wait(), 10)
+        await asyncio.wait_for(ended.wait(), 60)
         assert await sandbox.run("return 1") == 1
 
     asyncio.run(main())

@@ -35,8 +35,8 @@ def resources() -> dict[str, int]:
 
 
 def wait_until(holds: Callable[[], bool]) -> bool:
-    """Returns whether a condition holds within twenty seconds: threads that end are gone a little later."""
-    deadline = time.monotonic() + 20
+    """Returns whether a condition holds within a minute: threads that end are gone a little later."""
+    deadline = time.monotonic() + 60
     while not holds():
         if time.monotonic() > deadline:
             return False

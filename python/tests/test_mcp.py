@@ -239,6 +239,9 @@ def test_wrong_answers_and_exceptions_stop_the_code_and_are_raised() -> None:
 def test_code_that_ends_does_not_wait_for_an_answer() -> None:
     asked, cancelled = threading.Event(), threading.Event()
 
+    def was_asked() -> bool:
+        return asked.is_set()
+
     async def approve(request: ApprovalRequest) -> bool:
         asked.set()
         try:
@@ -250,15 +253,15 @@ def test_code_that_ends_does_not_wait_for_an_answer() -> None:
 
     code = (
         "import asyncio\nasync def call():\n    from tools import t\n    await t.note(text='x')\n"
-        "task = asyncio.create_task(call())\nawait asyncio.sleep(0.5)\n1"
+        "task = asyncio.create_task(call())\nwhile not await was_asked(): await asyncio.sleep(0.05)\n1"
     )
 
     async def main() -> None:
-        async with AsyncSandbox(tools=[server()], approve=approve, install=False) as box:
+        async with AsyncSandbox(tools=[server(), was_asked], approve=approve, install=False) as box:
             run = await box.run(code)
             assert run.check().value == 1 and asked.is_set()
-            assert [call.status for call in run.calls] == ["cancelled"]
-            for _ in range(200):
+            assert [call.status for call in run.calls if call.server] == ["cancelled"]
+            for _ in range(1200):
                 if cancelled.is_set():
                     break
                 await asyncio.sleep(0.05)
@@ -284,7 +287,7 @@ def test_changed_tool_is_asked_about_again() -> None:
 
     with Sandbox(tools=[server("changing")], approve=approve, install=False) as box:  # type: ignore[arg-type]
         box.run(f"{NOTE}\n{NOTE}\nawait t.change()").check()
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while len(requests) < 2 and time.monotonic() < deadline:
             box.run(NOTE).check()
             time.sleep(0.1)
@@ -312,12 +315,12 @@ def test_limits_of_tools() -> None:
     with Sandbox(tools=[server()], approval="none", limits={"tool_result": 100}, install=False) as box:
         assert box.run("from tools import t\nawait t.echo(value='x' * 1000)").status == "error"
     # The time for which code waits for tools is not the code's.
-    with Sandbox(tools=[server()], approve=slowly, limits={"timeout": 0.8}, install=False) as box:
+    with Sandbox(tools=[server()], approve=slowly, limits={"timeout": 5}, install=False) as box:
         box.run(NOTE).check()
 
 
 def slowly(request: ApprovalRequest) -> bool:
-    time.sleep(1.5)
+    time.sleep(5.5)
     return True
 
 
@@ -420,13 +423,13 @@ from belljar import McpServer, Sandbox
 box = Sandbox(tools=[McpServer([sys.executable, "-u", {str(SCRIPT)!r}, "plain"], name="t")], approval="none", install=False)
 print(box.run("from tools import t\\nawait t.add(a=1)").value)
 """
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=300)
     assert (ended.returncode, ended.stdout) == (0, "2\n"), ended.stderr
     wait_until(lambda: not children() - before)
 
 
 def wait_until(holds: Any) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.05)

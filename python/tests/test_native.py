@@ -45,7 +45,7 @@ def test_long_output_loses_its_middle_and_leaves_no_file(shell: Shell) -> None:
 
 
 def test_commands_stop_at_their_limit_with_their_children(shell: Shell) -> None:
-    result = shell.execute("echo begun; sleep 987 & sleep 987", timeout=0.5)
+    result = shell.execute("echo begun; sleep 987 & sleep 987", timeout=5)
     assert result.timed_out and result.stdout == b"begun\n"
     assert shell.execute("pgrep -c sleep").stdout == b"0\n"
 
@@ -179,7 +179,7 @@ def processes_of(session: int) -> list[str]:
 
 
 def wait_until_ended(session: int) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while processes_of(session):
         assert time.monotonic() < deadline, processes_of(session)
         time.sleep(0.05)

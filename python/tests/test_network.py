@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from belljar import ArgumentError, ArgumentTypeError, AsyncSandbox, Connection, Run, Sandbox, connect
+from belljar import ArgumentError, ArgumentTypeError, AsyncSandbox, Connection, Limits, Run, Sandbox, connect
 from server import Server
 
 SECRET = "a-secret-of-many-characters"
@@ -59,6 +59,31 @@ def test_code_connects_to_what_is_allowed_and_to_nothing_else(port: int) -> None
         assert "network access to api.example.org:443 is not allowed" in refused.error.message
         assert f"127.0.0.1:{port}" in refused.error.message
         assert [each.allowed for each in refused.connections] == [False]
+
+
+def test_limits_bound_connections(port: int) -> None:
+    connect = "import socket\nfirst = socket.create_connection(('127.0.0.1', port))\n"
+    network = [f"127.0.0.1:{port}"]
+    with Sandbox(network=network, limits={"net_connections": 1}) as box:
+        second = box.run(f"{connect}socket.create_connection(('127.0.0.1', port))", globals={"port": port})
+        assert second.error is not None
+        assert "more than 1 connections at once" in second.error.message
+    times: list[Limits] = [{"net_idle": 1}, {"net_lifetime": 1}, {"net_time": 1}]
+    for limits in times:
+        with Sandbox(network=network, limits=limits) as box:
+            silent = box.run(f"{connect}first.recv(1)", globals={"port": port})
+            assert silent.error is not None
+            assert silent.error.name == "TimeoutError", limits
+    with Sandbox(network=network, limits={"net_bytes": 100}) as box:
+        large = box.run(f"{connect}first.sendall(bytes(1000))\nfirst.recv(1)", globals={"port": port})
+        assert large.error is not None
+        assert large.error.name == "ConnectionResetError"
+    with Sandbox(network=["localhost"], limits={"net_lookups": 1}) as box:
+        attempt = "\ntry:\n    socket.create_connection(('localhost', 443))\nexcept OSError:\n    pass"
+        run = box.run("import socket" + attempt * 2).check()
+        assert run.connections[1].error == "more than 1 look-ups of names"
+    with pytest.raises(ArgumentError, match="net_idle"):
+        Sandbox(network=network, limits={"net_idle": 0})
 
 
 def test_runs_and_sessions_narrow_the_network(port: int) -> None:

@@ -105,7 +105,7 @@ def test_items_of_the_client_are_accepted() -> None:
 
 
 def test_errors_and_limits_have_a_status() -> None:
-    with interpreter(timeout=1) as code:
+    with interpreter(timeout=5) as code:
         items = [
             interpreter_call("print('before')\n1 / 0"),
             interpreter_call("while True:\n    pass"),
@@ -116,7 +116,7 @@ def test_errors_and_limits_have_a_status() -> None:
         assert [result["status"] for result in results] == ["completed", "incomplete", "failed", "completed"]
         logs = [result["outputs"][0]["logs"] for result in results]
         assert "before\n" in logs[0] and "ZeroDivisionError: division by zero" in logs[0]
-        assert "ran longer than 1 s" in logs[1] and logs[2] == "the code is missing"
+        assert "ran longer than 5 s" in logs[1] and logs[2] == "the code is missing"
         (result,) = check(code.run([function_call("1 / 0")])).results
         assert "ZeroDivisionError" in result["output"]
 

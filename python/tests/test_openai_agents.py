@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import io
 import json
+import threading
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -126,10 +127,15 @@ def test_code_calls_functions_and_function_tools(agents: Any, box: Sandbox) -> N
 def test_cancelled_calls_stop_the_code(box: Sandbox) -> None:
     from belljar.openai_agents import python_tool
 
+    began = threading.Event()
+
+    def begin() -> None:
+        began.set()
+
     async def main() -> None:
-        async with python_tool(box, timeout=20) as tool:
-            endless = asyncio.create_task(call(tool, "x = 1\nwhile True: pass"))
-            await asyncio.sleep(0.5)
+        async with python_tool(box, tools=[begin], timeout=120) as tool:
+            endless = asyncio.create_task(call(tool, "x = 1\nawait begin()\nwhile True: pass"))
+            assert await asyncio.to_thread(began.wait, 60)
             endless.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await endless
@@ -284,7 +290,7 @@ def test_processes_go_on_between_calls_and_have_terminals(native_options: dict[s
             async def write(line: str, shown: bytes) -> None:
                 """Writes to the interpreter until it has shown a text."""
                 output = b""
-                for _ in range(100):
+                for _ in range(400):
                     update = await session.pty_write_stdin(session_id=python.process_id, chars=line, yield_time_s=0.25)
                     output += update.output
                     if shown in output:

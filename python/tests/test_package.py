@@ -68,12 +68,64 @@ def test_command_is_installed() -> None:
     assert failed.returncode == 3
 
 
+def files_of(cache: Path) -> dict[Path, int]:
+    """Returns the files in a cache with the times of their last changes, without locks and manifests."""
+    files = (path for path in (cache / "entries").rglob("*") if path.is_file() and path.name != "manifest.json")
+    return {path: path.stat().st_mtime_ns for path in files}
+
+
 def test_nothing_is_built_after_the_installation(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     with belljar.Sandbox(cache=cache, offline=True, install=False) as box:
         assert box.run("1 + 1").value == 2
+        assert not any(path.is_file() for path in cache.rglob("*")), list(cache.rglob("*"))
         assert box.session().run("1 + 2").value == 3
-    assert not any(path.is_file() for path in cache.rglob("*")), list(cache.rglob("*"))
+    # The first session unpacks the image of sessions and the packages in it. Building would leave other entries, too.
+    unpacked = files_of(cache)
+    kinds = {path.parent.name.partition("-")[0] for path in unpacked}
+    assert kinds == {"session", "layer", "bytecode"}, unpacked
+    assert json.loads((BUNDLE / "packed" / "index.json").read_bytes())["entries"].keys() == {
+        path.parent.name for path in unpacked
+    }
+    # Another process uses what the first one has unpacked.
+    program = f"""
+import belljar
+with belljar.Sandbox(cache={str(cache)!r}, offline=True, install=False) as box:
+    print(box.session().run("1 + 2").value)
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert result.stdout == "3\n", result.stderr
+    assert files_of(cache) == unpacked
+
+
+def test_sessions_work_without_a_cache_that_can_be_written(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"")
+    with belljar.Sandbox(cache=file / "cache", offline=True, install=False) as box:
+        sessions = [box.session(), box.session()]
+        assert [session.run("1 + 2").value for session in sessions] == [3, 3]
+    assert file.read_bytes() == b""
+
+
+def test_damaged_files_are_not_used(tmp_path: Path) -> None:
+    bundle = tmp_path / "bundle"
+    shutil.copytree(BUNDLE, bundle)
+    packed = bundle / "packed" / "entries.zst"
+    packed.write_bytes(packed.read_bytes()[:-1])
+    program = f"""
+import belljar, belljar._options
+belljar._options.BUNDLE = {str(bundle)!r}
+box = belljar.Sandbox(cache={str(tmp_path / "cache")!r}, offline=True, install=False)
+print(box.run("6 * 7").value)
+try:
+    box.session().run("1").check()
+except belljar.BelljarError as error:
+    print(type(error).__name__)
+"""
+    # Without a network, IPython cannot be installed for an image of this machine.
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    value, _, error = result.stdout.partition("\n")
+    assert value == "42" and error.strip(), (result.stdout, result.stderr)
 
 
 def test_files_that_do_not_fit_are_noticed(tmp_path: Path) -> None:
@@ -109,9 +161,12 @@ print(box.run("6 * 7").value)
 
 def test_files_that_only_building_needs_are_left_out() -> None:
     files = {path.name for path in BUNDLE.rglob("*")}
-    assert {"program.cwasm", "base.image", "session.image", "stdlib.zip", "pyodide.asm.wasm"} <= files
-    # With them, the wheel would contain the initial memory and the sources of the standard library twice.
-    assert not {"program.memory", "python_stdlib.zip"} & files
+    assert {"program.cwasm", "base.image", "entries.zst", "stdlib.zip", "pyodide.asm.wasm.zst"} <= files
+    # With them, the wheel would contain the initial memory and the sources of the standard library twice, and the image
+    # of sessions not as its difference to the base image.
+    assert not {"program.memory", "python_stdlib.zip", "session.image", "pyodide.asm.wasm"} & files
+    # Without that difference, they would take twice the space.
+    assert (BUNDLE / "packed" / "entries.zst").stat().st_size < 9 << 20
 
 
 def test_images_contain_no_remains_of_freed_memory() -> None:

@@ -144,8 +144,8 @@ def test_ctrl_c_stops_the_code() -> None:
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGINT)
         begin = time.monotonic()
-        _, stderr = process.communicate(timeout=60)
-        assert "KeyboardInterrupt" in stderr and time.monotonic() - begin < 10
+        _, stderr = process.communicate(timeout=120)
+        assert "KeyboardInterrupt" in stderr and time.monotonic() - begin < 60
         assert process.returncode == -signal.SIGINT
 
 

@@ -50,7 +50,7 @@ def test_exception_has_name_message_and_traceback(box: Sandbox) -> None:
 def test_each_failure_has_a_status_and_an_exception(
     box: Sandbox, code: str, status: str, kind: type[belljar.RunFailedError]
 ) -> None:
-    run = box.run(code, timeout=1)
+    run = box.run(code, timeout=5)
     assert run.status == status
     with pytest.raises(kind):
         run.check()
@@ -85,7 +85,7 @@ def test_exception_of_the_receiver_of_output_ends_the_run(box: Sandbox) -> None:
     begin = time.monotonic()
     with pytest.raises(KeyError):
         box.run("while True: print('x')", on_stdout=refuse)
-    assert time.monotonic() - begin < 30
+    assert time.monotonic() - begin < 60
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_threads_run_code_side_by_side(box: Sandbox) -> None:
 
 def test_the_gil_is_free_while_code_runs(box: Sandbox) -> None:
     counted = 0
-    thread = threading.Thread(target=box.run, args=("while True: pass",), kwargs={"timeout": 1})
+    thread = threading.Thread(target=box.run, args=("while True: pass",), kwargs={"timeout": 4})
     thread.start()
     while thread.is_alive():
         counted += 1

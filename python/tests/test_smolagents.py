@@ -179,11 +179,11 @@ def test_hostile_values_are_refused_or_plain(executor: Any) -> None:
 def test_errors_have_the_logs_the_traceback_and_the_limit(smolagents: Any) -> None:
     from belljar.smolagents import BelljarExecutor
 
-    with BelljarExecutor(install=False, limits={"timeout": 1}, max_print_outputs_length=200) as executor:
+    with BelljarExecutor(install=False, limits={"timeout": 5}, max_print_outputs_length=200) as executor:
         executor.send_tools({})
         assert error_of(executor, "print('before')\n1 / 0").endswith("ZeroDivisionError: division by zero")
         assert executor.state == {"_print_outputs": "before\n"}
-        assert "ran longer than 1 s" in error_of(executor, "x = 1\nwhile True: pass")
+        assert "ran longer than 5 s" in error_of(executor, "x = 1\nwhile True: pass")
         assert "SystemExit: 3" in error_of(executor, "import sys; sys.exit(3)")
         assert len(executor("print('x' * 100_000)").logs) < 400
         assert "SyntaxError" in error_of(executor, "def")

@@ -90,7 +90,7 @@ def test_wrong_arguments_are_a_type_error_in_the_code(box: Sandbox) -> None:
 
 
 def test_calls_run_side_by_side() -> None:
-    waiting = threading.Barrier(3, timeout=20)
+    waiting = threading.Barrier(3, timeout=60)
 
     async def meet(number: int) -> int:
         await asyncio.get_running_loop().run_in_executor(None, waiting.wait)
@@ -103,14 +103,14 @@ def test_calls_run_side_by_side() -> None:
 
 def test_time_in_functions_does_not_count() -> None:
     def slow() -> int:
-        time.sleep(1.5)
+        time.sleep(3.5)
         return 1
 
     async def slow_async() -> int:
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(3.5)
         return 2
 
-    box = Sandbox(tools=[slow, slow_async], limits={"timeout": 1}, install=False)
+    box = Sandbox(tools=[slow, slow_async], limits={"timeout": 3}, install=False)
     assert box.run("[await slow(), await slow_async()]").check().value == [1, 2]
 
 
@@ -128,29 +128,38 @@ def test_code_can_time_a_call_out() -> None:
     code = """
 import asyncio
 try:
-    await asyncio.wait_for(forever(), 0.2)
+    # Long enough for the call to begin.
+    await asyncio.wait_for(forever(), 3)
 except TimeoutError:
     result = 'timed out'
 result
 """
     assert box.run(code).check().value == "timed out"
-    assert cancelled.wait(20)
+    assert cancelled.wait(60)
 
 
 def test_call_that_nothing_waits_for_is_cancelled_at_the_end() -> None:
-    cancelled = threading.Event()
+    begun, cancelled = threading.Event(), threading.Event()
+
+    def has_begun() -> bool:
+        return begun.is_set()
 
     async def forever() -> None:
+        begun.set()
         try:
             await asyncio.sleep(1000)
         except asyncio.CancelledError:
             cancelled.set()
             raise
 
-    box = Sandbox(tools=[forever], install=False)
-    code = "import asyncio\ntask = asyncio.create_task(forever())\nawait asyncio.sleep(0.1)\n1"
+    box = Sandbox(tools=[forever, has_begun], install=False)
+    code = (
+        "import asyncio\ntask = asyncio.create_task(forever())\n"
+        "while not await has_begun(): await asyncio.sleep(0.05)\n1"
+    )
     assert box.run(code).check().value == 1
-    assert cancelled.wait(20)
+    assert cancelled.wait(60)
+    begun.clear()
     session = box.session()
     assert session.run(code).check().value == 1
     assert session.run("await asyncio.sleep(0)\ntask.cancelled()").check().value is True

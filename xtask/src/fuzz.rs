@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use crate::workspace::{as_by_hand, target_directory, workspace};
+use crate::workspace::{as_by_hand, host, target_directory, workspace};
 
 const USAGE: &str = "\
 Usage: cargo xtask fuzz [OPTIONS] [TARGET…]
@@ -128,15 +128,6 @@ fn build(large: bool) -> Result<PathBuf, String> {
     }
     println!("built in {:.0} s", begin.elapsed().as_secs_f64());
     Ok(folder.join(&host).join("debug"))
-}
-
-/// Returns the platform of this machine's compiler.
-fn host() -> Result<String, String> {
-    let output =
-        Command::new("rustc").arg("-vV").output().map_err(|error| format!("failed to start rustc: {error}"))?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
-    host.map(str::to_owned).ok_or_else(|| format!("rustc does not tell its platform: {text}"))
 }
 
 /// A fuzz target that is built.

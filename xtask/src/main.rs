@@ -2,6 +2,7 @@
 #![expect(clippy::print_stdout, reason = "a chore's report goes to standard output, like any command's")]
 
 mod cpython_tests;
+mod dist;
 mod features;
 mod fuzz;
 mod soak;
@@ -17,6 +18,7 @@ Usage: cargo xtask CHORE [OPTIONS]
 
 Chores:
   cpython-tests   run CPython's own tests in the sandbox; see tests/cpython/README.md
+  dist            make the files of a release: archives, bundles, SBOMs and manifests
   features        check the MCP client with each of its features alone
   fuzz            run the fuzz targets on their corpora, and beyond
   soak            put an MCP server under mixed load with faults, for a while
@@ -28,6 +30,7 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let result = match arguments.next().as_deref() {
         Some("cpython-tests") => cpython_tests::main(arguments),
+        Some("dist") => dist::main(arguments),
         Some("features") => features::main(arguments),
         Some("fuzz") => fuzz::main(arguments),
         Some("soak") => soak::main(arguments),

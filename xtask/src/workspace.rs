@@ -26,6 +26,15 @@ pub(crate) fn as_by_hand(command: &mut Command) {
     }
 }
 
+/// Returns the platform of this machine's compiler.
+pub(crate) fn host() -> Result<String, String> {
+    let output =
+        Command::new("rustc").arg("-vV").output().map_err(|error| format!("failed to start rustc: {error}"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned).ok_or_else(|| format!("rustc does not name its platform: {text}"))
+}
+
 /// The profile of a build of belljar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Profile {

@@ -28,7 +28,7 @@ mod redaction;
 mod verify;
 mod writer;
 
-pub use digest::{digest, owner_name, random_id, sha256};
+pub use digest::{Identifier, digest, owner_name, random_id, sha256};
 pub use event::Event;
 pub use file::{FileError, FileSink};
 pub use log::{Audit, AuditOptions, AuditStopped, FailureMode};

@@ -1,10 +1,12 @@
 //! The fields of a record.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
+use crate::digest::Identifier;
 use crate::event::Event;
 use crate::redaction::{redact, shorten};
 
@@ -37,13 +39,13 @@ pub struct Details {
     pub owner: Option<Arc<str>>,
     /// The digest of the session.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub session: Option<Arc<str>>,
+    pub session: Option<Identifier>,
     /// The number of the run or cell in this process, or the digest of a run that survives it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub run: Option<Arc<str>>,
+    pub run: Option<Identifier>,
     /// The SHA-256 of the code.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub code_sha256: Option<Arc<str>>,
+    pub code_sha256: Option<Identifier>,
     /// The code, if the log contains code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<Arc<str>>,
@@ -58,7 +60,7 @@ pub struct Details {
     pub arguments: Option<String>,
     /// How it ended, as a word of the event's own.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub outcome: Option<String>,
+    pub outcome: Option<Cow<'static, str>>,
     /// The party that decided: `client`, `operator`, `policy`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<&'static str>,

@@ -15,7 +15,8 @@
 //!
 //! A *bundle* is a directory of entries that were installed together with this program, such as those in a Python
 //! wheel. It is read-only and searched first. Its files are as trustworthy as the program itself, which was installed
-//! in the same way. Therefore only their sizes are compared, which detects an incomplete installation.
+//! in the same way. Therefore only their sizes are compared, which detects an incomplete installation. Some entries of a
+//! bundle are compressed together, and are unpacked into the cache when one of them is first looked up (`pack.rs`).
 //!
 //! Least recently used entries can be deleted to make room ([`Cache::evict`]). To open the files of an entry that may
 //! be evicted, *pin* the entry first ([`Cache::get_pinned`]). Once its files are open or mapped, deleting them is
@@ -23,22 +24,28 @@
 
 mod background_sync;
 mod bundle;
+mod entry;
 mod error;
 mod evict;
 mod key;
 mod lock;
 mod manifest;
 mod new_entry;
+mod pack;
+mod sparse;
 mod statistics;
 mod usage;
 
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use belljar_core::Progress;
 
+pub use bundle::{BundleContents, open_file};
+pub use entry::Entry;
 pub use error::CacheError;
 pub use evict::Eviction;
 pub use key::EntryKey;
@@ -47,6 +54,7 @@ pub use new_entry::NewEntry;
 pub use usage::EntryUsage;
 
 use background_sync::BackgroundSync;
+use bundle::Bundle;
 use lock::{EntryLock, create_private_directory};
 use manifest::{DamagedFile, IntegrityCheck, MANIFEST, Manifest};
 use statistics::UseCounts;
@@ -63,18 +71,9 @@ const MAX_PINNING: usize = 10;
 pub struct Cache {
     root: PathBuf,
     uses: UseCounts,
-    bundle: Option<PathBuf>,
+    bundle: Option<Arc<Bundle>>,
     recorder: Option<bundle::Recorder>,
     sync: BackgroundSync,
-}
-
-/// An entry whose files passed the integrity check.
-#[derive(Debug)]
-pub struct Entry {
-    directory: PathBuf,
-    manifest: Manifest,
-    /// The shared lock that prevents eviction, if the entry is pinned.
-    _pin: Option<EntryLock>,
 }
 
 /// The lock of a task, released when it is dropped or when its process ends for any reason.
@@ -110,6 +109,15 @@ impl Cache {
         if let Some(entry) = self.find_bundled(key) {
             return Ok(Some(entry));
         }
+        let stored = self.find_stored(key);
+        if matches!(stored, Ok(Some(_))) {
+            return stored;
+        }
+        self.unpack(key).map_or(stored, |entry| Ok(Some(entry)))
+    }
+
+    /// Returns the entry for a key if it is in the cache and intact.
+    fn find_stored(&self, key: &EntryKey) -> Result<Option<Entry>, CacheError> {
         let name = key.directory_name();
         match self.lookup(&name)? {
             LookupResult::Intact(entry) => Ok(Some(entry)),
@@ -134,17 +142,30 @@ impl Cache {
         if let Some(entry) = self.find_bundled(key) {
             return Ok(Some(entry));
         }
+        let stored = self.find_stored_pinned(key);
+        if matches!(stored, Ok(Some(_))) {
+            return stored;
+        }
+        match self.unpack(key) {
+            Some(entry) if entry.is_in_memory() => Ok(Some(entry)),
+            // As a new entry in `get_or_create_pinned`, it is not evicted before it is pinned.
+            Some(entry) => Ok(self.find_stored_pinned(key)?.or(Some(entry))),
+            None => stored,
+        }
+    }
+
+    fn find_stored_pinned(&self, key: &EntryKey) -> Result<Option<Entry>, CacheError> {
         let name = key.directory_name();
         let mut pin = EntryLock::try_lock_shared(&self.root, &name);
         for _ in 0..MAX_PINNING {
             let found = match (self.lookup(&name)?, pin.take()) {
-                (LookupResult::Intact(entry), Some(pin)) => return Ok(Some(Entry { _pin: Some(pin), ..entry })),
+                (LookupResult::Intact(entry), Some(pin)) => return Ok(Some(entry.with_pin(pin))),
                 (LookupResult::Intact(entry), None) => Some(entry),
                 (LookupResult::Missing, _) => None,
                 (LookupResult::Unverified, shared) => {
                     // Repairing the entry requires the exclusive lock.
                     drop(shared);
-                    self.find(key)?
+                    self.find_stored(key)?
                 }
             };
             let Some(unpinned) = found else { return Ok(None) };
@@ -190,6 +211,12 @@ impl Cache {
             self.uses.count_lookup(key, true);
             return Ok(entry);
         }
+        if self.is_packed(key)
+            && let Some(entry) = self.find(key)?
+        {
+            self.uses.count_lookup(key, true);
+            return Ok(entry);
+        }
         let found = self.lookup(&key.directory_name())?;
         self.uses.count_lookup(key, matches!(found, LookupResult::Intact(_)));
         match found {
@@ -221,7 +248,7 @@ impl Cache {
         match new.publish(&directory) {
             Ok(()) => {
                 self.sync.add(&directory, manifest.clone());
-                Ok(Entry { directory, manifest, _pin: None })
+                Ok(Entry::new(directory, manifest))
             }
             // Without locks, another process may have created the entry first. That entry is just as good.
             Err(error) => self.verify(&name, None).ok_or_else(|| error.into()),
@@ -276,7 +303,7 @@ impl Cache {
         if let Some(manifest) = self.sync.manifest(&directory)
             && manifest.check_integrity(&directory) == IntegrityCheck::Unchanged
         {
-            return Ok(LookupResult::Intact(Entry { directory, manifest, _pin: None }));
+            return Ok(LookupResult::Intact(Entry::new(directory, manifest)));
         }
         let path = directory.join(MANIFEST);
         let file = match File::open(&path) {
@@ -293,7 +320,7 @@ impl Cache {
         Ok(match manifest {
             Some(manifest) if manifest.check_integrity(&directory) == IntegrityCheck::Unchanged => {
                 touch(&file);
-                LookupResult::Intact(Entry { directory, manifest, _pin: None })
+                LookupResult::Intact(Entry::new(directory, manifest))
             }
             _ => LookupResult::Unverified,
         })
@@ -319,7 +346,7 @@ impl Cache {
                             {
                                 tracing::debug!(%error, "failed to update the manifest");
                             }
-                            return Some(Entry { directory, manifest, _pin: None });
+                            return Some(Entry::new(directory, manifest));
                         }
                         Err(DamagedFile(file)) => format!("`{file}` differs from its recorded content"),
                     },
@@ -376,27 +403,6 @@ enum LookupResult {
     Missing,
     /// The entry's path exists, but the files have to be read to verify the entry.
     Unverified,
-}
-
-impl Entry {
-    /// Returns the path of one of the entry's files.
-    pub fn file(&self, name: &str) -> Result<PathBuf, CacheError> {
-        if self.manifest.files.contains_key(name) {
-            Ok(self.directory.join(name))
-        } else {
-            Err(CacheError::NoSuchFile { directory: self.directory.clone(), name: name.to_owned() })
-        }
-    }
-
-    /// Returns the directory that contains the files. Other files in it are not part of the entry.
-    pub fn directory(&self) -> &Path {
-        &self.directory
-    }
-
-    /// Returns the names of the entry's files, sorted.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.manifest.files.keys().map(String::as_str)
-    }
 }
 
 /// Records the current time as the entry's last use, in the manifest's modification time. Errors are ignored, since the

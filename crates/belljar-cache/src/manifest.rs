@@ -126,10 +126,18 @@ impl Manifest {
         let mut bytes = Vec::with_capacity(1024);
         file.take(MAX_MANIFEST_BYTES).read_to_end(&mut bytes)?;
         let Ok(checksummed) = serde_json::from_slice::<ChecksummedManifest>(&bytes) else { return Ok(None) };
-        let is_intact = checksummed.manifest.version == VERSION
-            && checksummed.manifest.files.keys().all(|name| is_plain_name(name))
-            && checksummed.manifest.checksum()? == checksummed.sha256;
+        let is_intact = checksummed.manifest.is_valid() && checksummed.manifest.checksum()? == checksummed.sha256;
         Ok(is_intact.then_some(checksummed.manifest))
+    }
+
+    /// Returns whether the manifest has this version and names no files outside of the entry.
+    pub(crate) fn is_valid(&self) -> bool {
+        self.version == VERSION && self.files.keys().all(|name| is_plain_name(name))
+    }
+
+    /// Returns whether both manifests record the same files with the same contents.
+    pub(crate) fn has_contents_of(&self, other: &Self) -> bool {
+        self.without_stamps() == other.without_stamps()
     }
 
     /// Serialises the manifest with its checksum.
@@ -196,7 +204,7 @@ impl Manifest {
 }
 
 impl Record {
-    fn from_file(path: &Path) -> io::Result<Self> {
+    pub(crate) fn from_file(path: &Path) -> io::Result<Self> {
         // A symbolic link could lead out of the cache, and compiled code is loaded from the file that it names.
         if !path.symlink_metadata()?.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));

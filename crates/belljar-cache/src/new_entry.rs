@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use super::CacheError;
 use super::lock::create_private_directory;
 use super::manifest::{MANIFEST, Manifest};
+use super::sparse;
 
 /// The directory of an entry that is being created. The regular files in it when the creating function returns become
 /// the entry's files. If that function fails, the directory is deleted; if the process ends, a later process deletes
@@ -37,6 +38,13 @@ impl NewEntry {
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), CacheError> {
         let path = self.path().join(name);
         fs::write(&path, bytes).map_err(|error| CacheError::writing(&path, Some(bytes.len() as u64), error))
+    }
+
+    /// Writes one file, with holes where it is zero.
+    pub(crate) fn write_sparse(&self, name: &str, bytes: &[u8]) -> Result<(), CacheError> {
+        let path = self.path().join(name);
+        let written = fs::File::create_new(&path).and_then(|mut file| sparse::write(&mut file, bytes));
+        written.map_err(|error| CacheError::writing(&path, Some(bytes.len() as u64), error))
     }
 
     /// Writes a manifest without stamps, since the files may not be on disk yet. Returns the manifest with stamps.

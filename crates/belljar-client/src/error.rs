@@ -89,6 +89,7 @@ pub enum McpError {
     },
     /// The server did not respond in time.
     #[error("{server} did not respond to `{method}` within {seconds} s{diagnostics}")]
+    #[non_exhaustive]
     Timeout {
         /// The server's label.
         server: String,
@@ -101,6 +102,7 @@ pub enum McpError {
     },
     /// The server responded with a JSON-RPC error.
     #[error("{server} responded with an error: {message} (code {code})")]
+    #[non_exhaustive]
     Protocol {
         /// The server's label.
         server: String,
@@ -113,6 +115,7 @@ pub enum McpError {
     },
     /// The server sent a response that violates the protocol.
     #[error("invalid response from {server}: {reason}")]
+    #[non_exhaustive]
     InvalidResponse {
         /// The server's label.
         server: String,
@@ -201,6 +204,17 @@ impl McpError {
     /// ```
     pub fn closed(server: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::Closed { server: server.into(), reason: reason.into() }
+    }
+
+    /// Creates the error of a response that violates the protocol, for transports and toolsets of the program.
+    ///
+    /// ```
+    /// # use belljar_mcp_client::McpError;
+    /// let error = McpError::invalid_response("files", "the list is not an array");
+    /// assert_eq!(error.to_string(), "invalid response from files: the list is not an array");
+    /// ```
+    pub fn invalid_response(server: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::InvalidResponse { server: server.into(), reason: reason.into() }
     }
 
     /// Creates the error of a missing authorization, for transports of the program.

@@ -474,4 +474,12 @@ mod tests {
         assert_eq!(decode("AQ\nID\r\n").unwrap(), [1, 2, 3]);
         assert!(decode("A").is_err());
     }
+
+    #[test]
+    fn text_becomes_json_with_two_differences_to_python() {
+        assert_eq!(parse_text("[NaN]"), ToolOutput::Text("[NaN]".to_owned()));
+        let ToolOutput::Json(value) = parse_text("[18446744073709551616]") else { panic!("not JSON") };
+        assert!(value[0].is_f64(), "{value}");
+        assert_eq!(parse_text("[18446744073709551615]"), ToolOutput::Json(json!([u64::MAX])));
+    }
 }

@@ -16,7 +16,7 @@ pub mod trace;
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
-use belljar_audit::{Audit, AuditStopped, Details, Event, Record, digest, owner_name};
+use belljar_audit::{Audit, AuditStopped, Details, Event, Identifier, Record, owner_name};
 
 pub use code::{CodeActivity, CodeKind, CodeOutcome, CpuClock};
 use trace::{Attributes, Span, SpanName, Trace};
@@ -85,7 +85,7 @@ impl Activity {
     /// Records an event of a session.
     pub fn record_session(&self, event: Event, session: &str, owner: Option<&str>, details: impl FnOnce() -> Details) {
         self.record(event, || Details {
-            session: Some(digest(session).into()),
+            session: Some(Identifier::for_secret(session)),
             owner: owner.map(|owner| owner_name(owner).into()),
             ..details()
         });
@@ -102,8 +102,8 @@ struct Context {
     owner: Option<Arc<str>>,
     trace: Trace,
     trace_id: Option<Arc<str>>,
-    session: OnceLock<Arc<str>>,
-    run: OnceLock<Arc<str>>,
+    session: OnceLock<Identifier>,
+    run: OnceLock<Identifier>,
 }
 
 impl std::fmt::Debug for Scope {
@@ -121,14 +121,14 @@ impl Scope {
     /// Sets the session, by its ID. Only the first call has an effect.
     pub fn set_session(&self, id: &str) {
         if let Some(context) = &self.0 {
-            let _ = context.session.set(digest(id).into());
+            context.session.get_or_init(|| Identifier::for_secret(id));
         }
     }
 
     /// Sets the run, by the ID of a run that can outlast its process. Only the first call has an effect.
     pub fn set_run(&self, id: &str) {
         if let Some(context) = &self.0 {
-            let _ = context.run.set(digest(id).into());
+            context.run.get_or_init(|| Identifier::for_secret(id));
         }
     }
 
@@ -189,8 +189,8 @@ impl Context {
         Details {
             protocol: Some(self.protocol),
             owner: self.owner.clone(),
-            session: self.session.get().cloned(),
-            run: self.run.get().cloned(),
+            session: self.session.get().copied(),
+            run: self.run.get().copied(),
             trace_id: self.trace_id.clone(),
             ..details
         }

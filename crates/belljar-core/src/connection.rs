@@ -42,7 +42,8 @@ pub struct ConnectionRecord {
 }
 
 impl fmt::Display for ConnectionRecord {
-    /// Writes a line for logs: `GET api.example.com:443/items 200, 12 bytes sent, 3400 received, 81 ms`.
+    /// Writes a line for logs: `GET api.example.com:443/items 200, 12 bytes sent, 3400 received, 81 ms, allowed by
+    /// api.example.com:443,80`. A refused access has its reason instead of the entry.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(method) = &self.method {
             write!(f, "{method} ")?;
@@ -60,9 +61,45 @@ impl fmt::Display for ConnectionRecord {
         }
         let Self { bytes_sent, bytes_received, duration_ms, .. } = self;
         write!(f, ", {bytes_sent} bytes sent, {bytes_received} received, {duration_ms} ms")?;
+        if let (true, Some(rule)) = (self.allowed, &self.rule) {
+            write!(f, ", allowed by {rule}")?;
+        }
         match &self.error {
             Some(error) => write!(f, ": {error}"),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_name_the_access_and_the_rule_or_the_reason() {
+        let allowed = ConnectionRecord {
+            host: "api.example.com".to_owned(),
+            port: Some(443),
+            method: Some("GET".to_owned()),
+            path: Some("/items".to_owned()),
+            status: Some(200),
+            bytes_sent: 12,
+            bytes_received: 3400,
+            duration_ms: 81,
+            allowed: true,
+            rule: Some("api.example.com:443,80 rule 1".to_owned()),
+            error: None,
+        };
+        let line = "GET api.example.com:443/items 200, 12 bytes sent, 3400 received, 81 ms, allowed by \
+                    api.example.com:443,80 rule 1";
+        assert_eq!(allowed.to_string(), line);
+        let refused = ConnectionRecord {
+            host: "evil.example".to_owned(),
+            port: Some(80),
+            error: Some("it is not named".to_owned()),
+            ..ConnectionRecord::default()
+        };
+        let line = "evil.example:80 not allowed, 0 bytes sent, 0 received, 0 ms: it is not named";
+        assert_eq!(refused.to_string(), line);
     }
 }

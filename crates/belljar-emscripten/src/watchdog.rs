@@ -269,6 +269,9 @@ mod tests {
     use super::*;
     use crate::stop::SleepResult;
 
+    /// A limit that is not reached between two statements, also on a busy machine.
+    const LONG_ENOUGH: Duration = Duration::from_secs(2);
+
     #[test]
     fn wall_limit_without_grace_stops_hard() {
         let stop = Arc::new(StopHandle::default());
@@ -300,7 +303,8 @@ mod tests {
     #[test]
     fn grace_sends_a_signal_before_the_stop() {
         let stop = Arc::new(StopHandle::default());
-        let grace = Duration::from_millis(5);
+        // The stop must not come before the wait for the signal begins.
+        let grace = LONG_ENOUGH;
         let _watch = DeadlineGuard::start(&stop, TimeLimits { wall: Some(Duration::ZERO), cpu: None, grace });
         assert_eq!(stop.sleep(Duration::from_secs(60)), Ok(SleepResult::Signal));
         assert_eq!(stop.take_signal(), SIGINT);
@@ -310,21 +314,16 @@ mod tests {
     #[test]
     fn dropped_deadline_guard_stops_nothing() {
         let stop = Arc::new(StopHandle::default());
-        // Long enough for the guard to be dropped in time on a busy machine.
-        drop(DeadlineGuard::start(
-            &stop,
-            TimeLimits { wall: Some(Duration::from_millis(300)), ..TimeLimits::default() },
-        ));
-        assert_eq!(stop.sleep(Duration::from_millis(400)), Ok(SleepResult::Elapsed));
+        drop(DeadlineGuard::start(&stop, TimeLimits { wall: Some(LONG_ENOUGH), ..TimeLimits::default() }));
+        assert_eq!(stop.sleep(LONG_ENOUGH * 5 / 4), Ok(SleepResult::Elapsed));
     }
 
     #[test]
     fn resumed_wall_limit_keeps_the_time_left() {
         let stop = Arc::new(StopHandle::default());
-        let _watch =
-            DeadlineGuard::start(&stop, TimeLimits { wall: Some(Duration::from_millis(40)), ..TimeLimits::default() });
+        let _watch = DeadlineGuard::start(&stop, TimeLimits { wall: Some(LONG_ENOUGH), ..TimeLimits::default() });
         let pause = Pause::start(&stop);
-        assert_eq!(stop.sleep(Duration::from_millis(80)), Ok(SleepResult::Elapsed));
+        assert_eq!(stop.sleep(LONG_ENOUGH * 5 / 4), Ok(SleepResult::Elapsed));
         drop(pause);
         assert!(!stop.stopped());
         assert!(stop.sleep(Duration::from_secs(60)).is_err());
@@ -334,11 +333,10 @@ mod tests {
     #[test]
     fn deadline_guard_dropped_after_a_pause_stops_nothing() {
         let stop = Arc::new(StopHandle::default());
-        let watch =
-            DeadlineGuard::start(&stop, TimeLimits { wall: Some(Duration::from_millis(300)), ..TimeLimits::default() });
+        let watch = DeadlineGuard::start(&stop, TimeLimits { wall: Some(LONG_ENOUGH), ..TimeLimits::default() });
         drop(Pause::start(&stop));
         drop(watch);
-        assert_eq!(stop.sleep(Duration::from_millis(400)), Ok(SleepResult::Elapsed));
+        assert_eq!(stop.sleep(LONG_ENOUGH * 5 / 4), Ok(SleepResult::Elapsed));
     }
 
     #[test]

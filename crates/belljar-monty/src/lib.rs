@@ -18,6 +18,7 @@
 //! | `events`, `prints` | events and output on their way to the parent |
 //! | `session` | a session: its kernel and its feeds |
 //! | `feed_record` | the records of feeds in the audit log, and their spans |
+//! | `feed_view` | what operators see of feeds |
 //! | `dump` | sessions as bytes |
 //! | `worker` | the requests between feeds |
 
@@ -26,6 +27,7 @@ mod budget;
 mod dump;
 mod events;
 mod feed_record;
+mod feed_view;
 mod frame;
 mod link;
 mod observer;
@@ -38,6 +40,7 @@ mod turn_clock;
 mod worker;
 
 pub use dump::DumpKey;
+pub use feed_view::{FeedView, OpenFeedView};
 pub use frame::{MAX_FRAME, serve_stream};
 pub use link::{Link, ParentEnd};
 pub use worker::{Worker, WorkerOptions};

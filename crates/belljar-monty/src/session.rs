@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_core::activity::CodeOutcome;
 use belljar_core::activity::trace::Trace;
-use belljar_core::kernel::{Backend, CellRequest, Kernel};
+use belljar_core::kernel::{Backend, CellError, CellRequest, Kernel};
 use belljar_core::{
-    Activity, CellResult, CellStatus, CellStep, Exchange, ExitReason, HostFunction, LimitKind, NoProgress, Wait, Waker,
+    CellResult, CellStatus, CellStep, Exchange, ExitReason, HostFunction, LimitKind, NoProgress, Wait, Waker,
     WakingInterruptHandle,
 };
 use serde::{Deserialize, Serialize};
@@ -117,9 +116,9 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Sets the audit log and the traces, and the client.
-    pub(crate) fn set_activity(&mut self, activity: Activity, owner: Option<Arc<str>>) {
-        self.record = FeedRecord::new(activity, owner);
+    /// Sets the records of the feeds.
+    pub(crate) fn set_record(&mut self, record: FeedRecord) {
+        self.record = record;
     }
 
     /// Uses a kernel that was started ahead of time.
@@ -171,7 +170,7 @@ impl Session {
         if let Err(reason) = arena::check(feed.values.as_ref(), feed.inputs.iter().map(|input| input.value)) {
             return TurnEnd::Event(violation(&reason));
         }
-        if let Err(error) = self.record.begin(&feed.code, trace, &*self.backend) {
+        if let Err(error) = self.record.begin(&feed.code, &feed.code, trace, &*self.backend) {
             return TurnEnd::Event(error_event(exception("RuntimeError", error.to_string())));
         }
         self.run(&feed.code, &feed.inputs, feed.values.as_ref(), &feed.cwd, None)
@@ -179,7 +178,8 @@ impl Session {
 
     /// Installs packages.
     pub(crate) fn install(&mut self, requirements: &[String], trace: &Trace) -> TurnEnd {
-        if let Err(error) = self.record.begin("", trace, &*self.backend) {
+        let shown = format!("# install {}", requirements.join(" "));
+        if let Err(error) = self.record.begin("", &shown, trace, &*self.backend) {
             return TurnEnd::Event(error_event(exception("RuntimeError", error.to_string())));
         }
         match self.run("", &[], None, "", Some(requirements)) {
@@ -234,14 +234,14 @@ impl Session {
         }
         let observer = Arc::new(observer);
         let waker = self.waker();
-        let activity = self.record.activity();
-        let step = self.step(&observer, |kernel, observer| kernel.begin(&cell, activity.observe(observer), waker));
+        let recorded = self.record.observe(observer.clone());
+        let step = self.step(&observer, |kernel, _| kernel.begin(&cell, recorded, waker));
         self.drive(observer, step)
     }
 
     /// Ends a feed whose code was not run.
     fn not_begun(&mut self, reason: &str, event: Event) -> TurnEnd {
-        self.record.end(CodeOutcome::failed(reason));
+        self.record.end(Err(reason));
         TurnEnd::Event(event)
     }
 
@@ -279,8 +279,8 @@ impl Session {
         let waker = self.waker();
         let kernel = self.kernel.as_deref_mut()?;
         let handle = Arc::new(WakingInterruptHandle { inner: kernel.interrupt_handle(), waker });
-        let activity = self.record.activity();
-        Some(observer.run(handle, || activity.measure(|| act(kernel, observer.clone()))))
+        let record = &self.record;
+        Some(observer.run(handle.clone(), || record.run(handle, || act(kernel, observer.clone()))))
     }
 
     /// Continues the code until its turn ends.
@@ -303,12 +303,12 @@ impl Session {
             let next = observer.questions().next_step();
             match next {
                 NextStep::Ask(event) => {
-                    self.suspended = Some(observer);
+                    self.suspend(observer);
                     return TurnEnd::Event(event);
                 }
                 NextStep::Continue => observer.send_answers(),
                 NextStep::Resolve(pending) if wait.timer.is_none_or(|timer| timer > SHORT_TIMER) => {
-                    self.suspended = Some(observer);
+                    self.suspend(observer);
                     return TurnEnd::Event(resolve(pending));
                 }
                 // The next step interrupts the code again.
@@ -319,6 +319,12 @@ impl Session {
         }
     }
 
+    /// Leaves the feed until its parent answers.
+    fn suspend(&mut self, observer: Arc<FeedObserver>) {
+        self.suspended = Some(observer);
+        self.record.set_waiting(true);
+    }
+
     /// Waits for the timer of the code, or until it is woken.
     fn wait(&self, wait: Wait) {
         self.link.shared.wait(wait.timer);
@@ -326,13 +332,10 @@ impl Session {
 
     fn finish(&mut self, observer: &Arc<FeedObserver>, result: CellResult) -> TurnEnd {
         self.end_feed(observer);
-        self.record.end(&result.status);
-        let event = match (result.status, observer.turn_error()) {
-            (CellStatus::TimedOut { after, .. }, _) => error_event(self.time_limit(observer, after)),
-            (CellStatus::KernelDied(reason), _) => {
-                let event = self.died(observer, &reason);
-                return self.restart(observer, event);
-            }
+        let status = result.status;
+        let event = match (&status, observer.turn_error()) {
+            (CellStatus::TimedOut { after, .. }, _) => error_event(self.time_limit(observer, *after)),
+            (CellStatus::KernelDied(reason), _) => self.died(observer, reason),
             (_, Some(error)) => error_event(error),
             (CellStatus::Ok, None) => {
                 let end = observer.take_value().and_then(|value| serde_json::from_str(value.json.get()).ok());
@@ -342,8 +345,13 @@ impl Session {
                     None => violation("the feed ended without a result: the code has changed what Python itself needs"),
                 }
             }
-            (CellStatus::Error(error), None) => error_event(exception_of_cell(&error, "")),
+            (CellStatus::Error(error), None) => error_event(exception_of_cell(error, "")),
         };
+        let has_died = matches!(status, CellStatus::KernelDied(_));
+        self.record.end(Ok(status_of(status, &event)));
+        if has_died {
+            return self.restart(observer, event);
+        }
         TurnEnd::of(observer, event)
     }
 
@@ -376,7 +384,7 @@ impl Session {
     /// Ends a feed whose interpreter cannot be continued.
     fn lost(&mut self, observer: &Arc<FeedObserver>, reason: &str) -> TurnEnd {
         self.end_feed(observer);
-        self.record.end(CodeOutcome::failed(reason));
+        self.record.end(Err(reason));
         self.restart(observer, violation(&format!("the code cannot be continued: {reason}")))
     }
 
@@ -428,6 +436,7 @@ impl Session {
             return TurnEnd::Event(violation(&reason));
         }
         self.suspended = None;
+        self.record.set_waiting(false);
         observer.begin_turn();
         if let Some(kernel) = &mut self.kernel {
             kernel.exclude_wait();
@@ -486,11 +495,11 @@ impl Session {
         let observer = Arc::new(session.observer(questions));
         let waker = session.waker();
         session.record.resume(&session.code, trace, &*session.backend);
-        let activity = session.record.activity();
+        let recorded = session.record.observe(observer.clone());
         let Some(kernel) = &mut session.kernel else { return Err("a suspended session has no memory".into()) };
-        observer.attach(kernel.reattach(activity.observe(observer.clone()), waker).map_err(failed)?);
+        observer.attach(kernel.reattach(recorded, waker).map_err(failed)?);
         let event = observer.questions().pending_event().ok_or("a suspended session waits for nothing")?;
-        session.suspended = Some(observer);
+        session.suspend(observer);
         Ok((session, Some(event)))
     }
 
@@ -502,6 +511,17 @@ impl Session {
     /// Returns the name of the session's script.
     pub(crate) fn script_name(&self) -> &str {
         &self.settings.script_name
+    }
+}
+
+/// Returns how a feed has ended. The guest catches the exceptions of the code, which `event` has then.
+fn status_of(status: CellStatus, event: &Event) -> CellStatus {
+    match (status, event) {
+        (CellStatus::Ok, Event::Error(ErrorEvent { exception: Some(raised) })) => {
+            let (name, message) = (raised.exc_type.clone(), raised.message.clone().unwrap_or_default());
+            CellStatus::Error(CellError { name, message, traceback: Vec::new() })
+        }
+        (status, _) => status,
     }
 }
 

@@ -10,6 +10,7 @@ use crate::budget;
 use crate::dump::{self, DumpKey};
 use crate::events::{send, violation};
 use crate::feed_record::FeedRecord;
+use crate::feed_view::OpenFeedView;
 use crate::link::Link;
 use crate::proto::{
     Configure, DumpResult, Event, FatalError, MAX_VERSION, MIN_VERSION, ParentRequest, Request, ResourceLimits,
@@ -33,6 +34,8 @@ pub struct WorkerOptions {
     pub activity: Activity,
     /// The client, if it is authenticated.
     pub owner: Option<Arc<str>>,
+    /// Shows the feeds to operators, if there are some.
+    pub view: Option<OpenFeedView>,
 }
 
 /// A worker.
@@ -198,7 +201,7 @@ impl Worker {
         let has_own_backend = !Arc::ptr_eq(&backend, &self.options.backend);
         let mut session = Session::new(self.link.clone(), backend, settings);
         session.set_spare(if has_own_backend { None } else { self.spare.take() });
-        session.set_activity(self.options.activity.clone(), self.options.owner.clone());
+        session.set_record(self.record());
         self.session = Some(session);
         self.emit(Event::Ok(Unit {}));
         Next::Serve
@@ -209,6 +212,12 @@ impl Worker {
             (Some(with_memory), Some(memory)) => with_memory(memory),
             _ => self.options.backend.clone(),
         }
+    }
+
+    /// Returns the records of a new session.
+    fn record(&self) -> FeedRecord {
+        let WorkerOptions { activity, owner, view, .. } = &self.options;
+        FeedRecord::new(activity.clone(), owner.clone(), view.clone())
     }
 
     fn dump(&mut self) -> Event {
@@ -226,7 +235,7 @@ impl Worker {
         if let Err(error) = self.options.activity.audit().admit() {
             return self.emit(violation(&error.to_string()));
         }
-        let record = FeedRecord::new(self.options.activity.clone(), self.options.owner.clone());
+        let record = self.record();
         let restored = dump::from_bytes(&self.options.dump_key, bytes).and_then(|mut dump| {
             if let Some(configured) = &self.session {
                 dump.state.settings.adopt_client(configured.settings());

@@ -177,6 +177,10 @@ impl CellExecution<'_> {
             has_more = self.poll_channels().map_err(|error| self.connection_lost(&error))?;
             self.enforce_output_limit()?;
             if let Some(reply) = self.is_done() {
+                // Calls that the code has made just before its end are its own, and not those of the next cell.
+                if let Some(calls) = &mut self.calls {
+                    calls.serve();
+                }
                 return Ok(reply);
             }
             // The process has exited, and all messages that it sent before are read.

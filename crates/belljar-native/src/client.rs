@@ -289,7 +289,7 @@ pub(crate) mod tests {
             let (exit_channel, _) = Channel::pair().unwrap();
             let process = Arc::new(KernelProcess::new(descriptor, None, ExitSource::Zygote(exit_channel)));
             let directory = open_directory(root.path()).unwrap();
-            let deadline = Instant::now() + Duration::from_secs(20);
+            let deadline = Instant::now() + Duration::from_secs(60);
             let client = Client::connect(directory.as_fd(), key, &process, deadline).unwrap();
             Self { client, process, _directory: root }
         }

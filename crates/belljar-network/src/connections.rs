@@ -46,6 +46,8 @@ pub struct Connections {
     names: Mutex<NameTable>,
     /// Connections that the code has not closed.
     open: Arc<AtomicUsize>,
+    /// The beginning of the first connection of the run.
+    first: Mutex<Option<Instant>>,
     /// HTTP requests whose record is not made yet.
     pub(crate) requests: AtomicUsize,
     /// The channels of running tasks.
@@ -74,6 +76,7 @@ impl Connections {
             observer: Mutex::new(observer),
             names: Mutex::default(),
             open: Arc::default(),
+            first: Mutex::default(),
             requests: AtomicUsize::new(0),
             tasks: Mutex::default(),
             next: AtomicU64::new(0),
@@ -178,13 +181,21 @@ impl Connections {
         if !count(&self.counts.opened, 1, limits.opened) {
             return Err(failed(format!("more than {} connections", limits.opened)));
         }
+        let now = Instant::now();
+        let first = *self.first.lock().get_or_insert(now);
+        // A time beyond the clock's range is no limit.
+        let end = first.checked_add(limits.total);
+        if end.is_some_and(|end| end <= now) {
+            return Err(failed(format!("the network was used for more than {} seconds", limits.total.as_secs_f64())));
+        }
+        let end = [end, now.checked_add(limits.lifetime)].into_iter().flatten().min();
         let runtime = self.network.handle().map_err(|error| {
             Refusal::new(RefusalKind::Internal, format!("failed to start the thread of connections: {error}"))
         })?;
         let channel = Arc::new(Channel::new(self.network.token));
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.tasks.lock().insert(id, Arc::clone(&channel));
-        let task = Task::new(Arc::clone(self), Arc::clone(&channel), host, port);
+        let task = Task::new(Arc::clone(self), Arc::clone(&channel), host, port, end);
         let connections = Arc::clone(self);
         runtime.spawn(async move {
             run_task(task).await;
@@ -232,9 +243,10 @@ impl Connections {
         self.counts.opened.load(Ordering::Relaxed) > 0
     }
 
-    /// Begins a new run: the counts of the limits start at zero. Open connections stay.
+    /// Begins a new run: the counts and the time of the limits start at zero. Open connections stay, with their time.
     pub fn start_run(&self) {
         self.counts.reset();
+        *self.first.lock() = None;
     }
 
     /// Returns the bytes with which the code begins a request for TLS.
@@ -274,7 +286,11 @@ impl Connections {
             method = record.method,
             path = record.path,
             status = record.status,
+            sent = record.bytes_sent,
+            received = record.bytes_received,
+            milliseconds = record.duration_ms,
             allowed = record.allowed,
+            rule = record.rule,
             error = record.error,
             "network access"
         );

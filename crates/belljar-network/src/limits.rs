@@ -26,6 +26,9 @@ pub struct NetworkLimits {
     pub idle: Duration,
     /// The time of one connection.
     pub lifetime: Duration,
+    /// The time in which one run uses the network, from the beginning of its first connection: its connections end
+    /// then, and others are refused.
+    pub total: Duration,
     /// The time for data that the code wrote before it closed a connection.
     pub linger: Duration,
 }
@@ -43,6 +46,7 @@ impl Default for NetworkLimits {
             connect: Duration::from_secs(30),
             idle: Duration::from_secs(300),
             lifetime: Duration::from_secs(6 * 3600),
+            total: Duration::from_secs(24 * 3600),
             linger: Duration::from_secs(10),
         }
     }

@@ -41,6 +41,10 @@ impl Scrubber {
         let mut all: Vec<Vec<u8>> = values.flat_map(forms).collect();
         all.sort();
         all.dedup();
+        // Most networks have no secrets, and building an automaton takes a part of the start of a process.
+        if all.is_empty() {
+            return Self::default();
+        }
         let mut first = [false; 256];
         for form in &all {
             if let Some(byte) = form.first() {
@@ -49,11 +53,11 @@ impl Scrubber {
         }
         let automaton = AhoCorasick::builder().match_kind(MatchKind::Standard).build(&all);
         match automaton {
-            Ok(automaton) if !all.is_empty() => {
+            Ok(automaton) => {
                 let longest = all.iter().map(Vec::len).max().unwrap_or_default();
                 Self { patterns: Some(Arc::new(Patterns { automaton, forms: all, longest, first })) }
             }
-            _ => Self::default(),
+            Err(_) => Self::default(),
         }
     }
 

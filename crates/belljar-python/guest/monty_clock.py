@@ -1,4 +1,4 @@
-"""The clocks and random numbers that the policy of a Monty session sets: the parent's, or fixed ones.
+"""The clocks, time zone and random numbers that the policy of a Monty session sets: the parent's, or fixed ones.
 
 Only the code of feeds sees them: libraries read the sandbox's own clock. A class cannot be changed that is written in
 C, so that `datetime.datetime` and `datetime.date` are replaced by classes that create and recognize the real ones.
@@ -6,6 +6,9 @@ C, so that `datetime.datetime` and `datetime.date` are replaced by classes that 
 
 import binascii
 import datetime
+import functools
+import importlib
+import math
 import random
 import struct
 import sys
@@ -20,7 +23,13 @@ _RANDOM_STATE = 624
 """The number of 32-bit words of a generator's state."""
 
 _namespace: dict[str, Any] = {}
-_read: Callable[[str, Any], Any] = lambda operation, content: None  # noqa: E731
+
+
+def _sandbox(operation: str, content: Any) -> Any:
+    return None
+
+
+_read: Callable[[str, Any], Any] = _sandbox
 """Returns the value of a clock, or None for the sandbox's own."""
 _seeds_at_parent = False
 
@@ -30,12 +39,17 @@ def install(namespace: dict[str, Any], policy: dict[str, Any]) -> None:
     global _namespace, _read, _seeds_at_parent
     _namespace = namespace
     clock = policy.get("clock") or {}
+    zone = policy.get("time_zone") or {}
+    is_real = not clock or "system" in clock
     if "call_host" in clock:
         _read = _ask
     elif "fixed" in clock:
-        _read = _fixed(clock["fixed"]["unix_seconds"], clock["fixed"]["microsecond"])
-    if clock and "system" not in clock:
+        _read = _fixed(clock["fixed"]["unix_seconds"], clock["fixed"]["microsecond"], _local(zone))
+    elif zone and "utc" not in zone:
+        _read = _in_zone(_local(zone))
+    if _read is not _sandbox:
         datetime.date, datetime.datetime = _Date, _DateTime  # type: ignore[misc]
+    if not is_real:
         for name in ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns"):
             setattr(time, name, _clock(name, getattr(time, name)))
     start = policy.get("random_start") or {}
@@ -59,8 +73,23 @@ def _seed(seed: dict[str, Any]) -> None:
     ((kind, value),) = seed.items()
     if kind == "int":
         random.seed(int.from_bytes(binascii.a2b_base64(value), "little", signed=True))
+    elif kind == "float":
+        random.seed(_hash_of_64_bits(value))
     else:
         random.seed(binascii.a2b_base64(value) if kind == "bytes" else value)
+
+
+def _hash_of_64_bits(value: float) -> int:
+    """Returns the hash with which `random.seed` begins on machines of 64 bits; hashes here have 32."""
+    if math.isfinite(value):
+        modulus = 2**61 - 1
+        numerator, denominator = value.as_integer_ratio()
+        found = abs(numerator) * pow(denominator, -1, modulus) % modulus
+    else:
+        found = 0 if math.isnan(value) else 314159
+    if value < 0:
+        found = -2 if found == 1 else -found
+    return found % 2**64
 
 
 def _is_feed(depth: int) -> bool:
@@ -72,11 +101,33 @@ def _ask(operation: str, content: Any) -> Any:
     return monty_calls.value(answer) if "value" in answer else None
 
 
-def _fixed(seconds: int, microsecond: int) -> Callable[[str, Any], Any]:
+def _local(content: dict[str, Any]) -> Callable[[], datetime.tzinfo]:
+    """Returns a function that returns the zone of times without one."""
+    if "name" in content:
+        # The look-up may install the package with the zones.
+        return functools.cache(lambda: importlib.import_module("zoneinfo").ZoneInfo(content["name"]))
+    if "fixed" in content:
+        return lambda: _zone(content["fixed"])
+    return lambda: datetime.UTC
+
+
+def _in_zone(local: Callable[[], datetime.tzinfo]) -> Callable[[str, Any], Any]:
+    """Returns the reader of the sandbox's clock in another zone."""
+
+    def read(operation: str, content: Any) -> Any:
+        if operation == "time" or content.get("tz") is not None:
+            return None
+        moment = _real_datetime.now(local())
+        return moment.date() if operation == "date_today" else moment.replace(tzinfo=None)
+
+    return read
+
+
+def _fixed(seconds: int, microsecond: int, local: Callable[[], datetime.tzinfo]) -> Callable[[str, Any], Any]:
     def read(operation: str, content: Any) -> Any:
         if operation == "time":
             return seconds + microsecond / 1e6
-        zone = datetime.UTC if content.get("tz") is None else _zone(content["tz"])
+        zone = local() if content.get("tz") is None else _zone(content["tz"])
         moment = _real_datetime.fromtimestamp(seconds, zone).replace(microsecond=microsecond)
         if operation == "date_today":
             return moment.date()

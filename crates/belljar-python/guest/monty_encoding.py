@@ -10,7 +10,6 @@ import os
 import sys
 import types
 from collections.abc import Callable
-from json import loads
 from typing import Any
 
 from . import monty_names, value_json
@@ -30,8 +29,8 @@ MAX_NODES = 1_000_000
 """The maximum number of nodes of a value."""
 MAX_DEPTH = 500
 """The depth from which a value is only described."""
-_MAX_TEXT = 16 << 20
-"""The size in bytes of the JSON of an object of a package."""
+_PACKAGES = ("numpy", "pandas", "polars", "pyarrow")
+"""The packages whose objects cross as values of Python's own types."""
 
 _INT64 = 1 << 63
 
@@ -102,8 +101,8 @@ class Encoder:
             values, fields = self._items(value), [str(name) for name in kind._fields]
             return {"named_tuple": {"type_name": kind.__name__, "field_names": fields, "values": values}}
         package = kind.__module__.partition(".")[0]
-        if package in ("numpy", "pandas", "polars", "pyarrow"):
-            return self._of_package(value)
+        if package in _PACKAGES:
+            return self._of_package(value, package)
         if package == "pathlib" or isinstance(value, os.PathLike) and isinstance(value, _path_type()):
             return {"path": printable(str(value))}
         for base, name in _BASES:
@@ -124,16 +123,18 @@ class Encoder:
         """Returns the node of a value without children."""
         return _SIMPLE[type(value)](value)
 
-    def _of_package(self, value: Any) -> Node:
-        """Returns the node of an object of a package, as a result in JSON has it: a list for an array."""
-        fields = value_json.render(value, _MAX_TEXT)
-        plain = loads(fields.get("strict") or fields["value"])
+    def _of_package(self, value: Any, package: str) -> Node:
+        """Returns the node of an object of a package: a list for an array, a list of records for a data frame."""
+        try:
+            plain = _in_plain_types(value, package)
+        except Exception:
+            plain = value
         kind = type(plain)
-        if kind is list:
-            return {"list": self._items(plain)}
-        if kind is dict:
-            return {"dict": self._pairs(list(plain.items()))}
-        return self.nodes_of(plain)
+        if kind.__module__.partition(".")[0] in _PACKAGES:
+            return {"repr": printable(value_json.safe_repr(value))}
+        if (simple := _SIMPLE.get(kind)) is not None:
+            return simple(plain)
+        return self._node(plain, kind)
 
     def _instance(self, value: Any, kind: type) -> Node:
         class_type = self.add(kind)
@@ -156,6 +157,29 @@ class Encoder:
         class_type = self._append({"type": host_type | {"attrs": []}})
         attributes = [(name, each) for name, each in vars(value).items() if name not in ("_kind", "_identity")]
         return {"class_instance": {"class_type": class_type, "instance_id": identity, "attrs": self._pairs(attributes)}}
+
+
+def _in_plain_types(value: Any, package: str) -> Any:
+    """Returns an object of a package in types of Python, or of packages in these; others as they are."""
+    if package == "numpy" and getattr(getattr(value, "dtype", None), "kind", None) in ("M", "m"):
+        # Python's times have microseconds; numpy returns numbers of shorter units.
+        unit, _ = sys.modules["numpy"].datetime_data(value.dtype)
+        if unit in ("ns", "ps", "fs", "as"):
+            value = value.astype(value.dtype.str[1:3] + "[us]")
+    elif package == "pandas":
+        pandas = sys.modules["pandas"]
+        if value is pandas.NaT or value is pandas.NA:
+            return None
+        if isinstance(value, pandas.DataFrame):
+            return value.to_dict("records")
+        if isinstance(value, pandas.Timestamp):
+            return value.to_pydatetime(warn=False)
+        if isinstance(value, pandas.Timedelta):
+            return value.to_pytimedelta()
+    for name in ("to_dicts", "to_pylist", "as_py", "to_list", "tolist"):
+        if callable(method := getattr(value, name, None)):
+            return method()
+    return value
 
 
 def _int(value: int) -> Node:

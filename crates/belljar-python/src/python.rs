@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use belljar_cache::{Cache, EntryKey};
+use belljar_cache::{BundleContents, Cache, EntryKey};
+use belljar_core::progress::ProgressStep;
 use belljar_core::{BackendStatistics, InstallStatistics, Limits, NoProgress, Progress};
 use belljar_emscripten::dylink::{LibraryError, LibraryHash};
 use belljar_emscripten::fs::FileBytes;
@@ -93,11 +94,18 @@ struct Shared {
 /// The kinds of cache entries that belong to packages. They are rebuilt or fetched again when they are missing.
 pub const PACKAGE_ENTRIES: &[&str] = &["bytecode", "image", "layer", "library", "wheel"];
 
-/// The kinds of cache entries of a bundle.
-const BUNDLED_ENTRIES: [&str; 7] = ["base", "bytecode", "layer", "program", "runtime", "session", "stdlib"];
-/// The files of these entries that are only needed for building what a bundle contains: the memory that the interpreter
-/// of the base image started with, and the archive of the standard library.
-const UNBUNDLED_FILES: [(&str, &str); 2] = [("program", "program.memory"), ("runtime", "python_stdlib.zip")];
+/// The contents of a bundle.
+const BUNDLE: BundleContents<'_> = BundleContents {
+    kinds: &["base", "program", "runtime", "stdlib"],
+    // They are only needed for building what a bundle contains: the memory that the interpreter of the base image
+    // started with, and the archive of the standard library.
+    left_out: &[("program", "program.memory"), ("runtime", "python_stdlib.zip")],
+    // It is only needed where the program does not fit the processor.
+    compressed: &[("runtime", "pyodide.asm.wasm")],
+    // They are only needed for sessions. The image of sessions began as a copy of the base image.
+    packed: &["bytecode", "layer", "session"],
+    resembled: ("base", "base.image"),
+};
 
 impl Python {
     /// Makes CPython ready, building the parts that are missing. Long steps are reported to `progress`.
@@ -180,7 +188,9 @@ impl Python {
         let python = Self::open_with(release, options, cache, &engine, None, progress)?;
         python.session_image(&*source, progress)?;
         python.lock_file(progress)?;
-        python.cache().write_bundle(&BUNDLED_ENTRIES, &UNBUNDLED_FILES, directory)?;
+        let step = progress.start(ProgressStep::indeterminate("compressing the image of sessions"));
+        python.cache().write_bundle(&BUNDLE, directory)?;
+        step.finish();
         Ok(python)
     }
 

@@ -30,7 +30,7 @@ use crate::code_tools::{self, ClientTools, CodeTools};
 use crate::description::SandboxDescription;
 use crate::guard::tenant_key;
 use crate::input_rounds::PendingInputs;
-use crate::metrics::{CallStatus, Refusals};
+use crate::metrics::{CallStatus, McpSessionDurations, Refusals};
 use crate::notifier::{ClientNotifier, NotificationFilter};
 use crate::runner::{RunClient, Runner};
 use crate::session_tools::{self, ProgramAnswers, SessionTools, ToolAnswer};
@@ -181,6 +181,11 @@ impl Server {
     /// Returns the numbers of refused requests, which the transport adds to.
     pub(crate) fn refusals(&self) -> Refusals {
         self.runner.metrics().refusals.clone()
+    }
+
+    /// Returns the durations of MCP sessions, which the transport adds to.
+    pub(crate) fn session_durations(&self) -> McpSessionDurations {
+        self.runner.metrics().mcp_sessions.clone()
     }
 
     /// Returns the number of calls in flight, of all clients.
@@ -359,7 +364,9 @@ impl ServerHandler for Server {
         mut context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let of_panels = self.panel_tool(&context).filter(|tool| tool.name == request.name);
-        let Some(named) = of_panels.or_else(|| self.get_tool(&request.name)) else {
+        // Only the name is copied: a definition has kilobytes of text.
+        let named = of_panels.as_ref().or_else(|| self.tools.iter().find(|tool| tool.name == request.name));
+        let Some(name) = named.map(|tool| tool.name.clone()) else {
             let names: Vec<String> = self.tools.iter().map(|tool| format!("`{}`", tool.name)).collect();
             let message = format!("unknown tool `{}`; this server offers {}", request.name, names.join(", "));
             return Err(ErrorData::invalid_params(message, None));
@@ -367,14 +374,14 @@ impl ServerHandler for Server {
         let _in_flight = self.begin_call();
         let subject = Named::by_call(request.arguments.as_ref(), request.request_state.as_deref());
         self.bring(subject.clone(), &context).await?;
-        let recorded = self.begin_activity(&named.name, &mut context);
+        let recorded = self.begin_activity(&name, &mut context);
         let scope = scope_of(&context);
         if let Some(Named::Session(session)) = &subject {
             scope.set_session(session.as_str());
         }
-        let mut record = self.runner.metrics().begin_call(named.name.clone(), scope);
-        if let Some(tools) = self.client_tools.as_ref().filter(|_| code_tools::is_search(&named.name)) {
-            let answer = match tools.code_tools.call_search(&named.name, request.arguments).await {
+        let mut record = self.runner.metrics().begin_call(name.clone(), scope);
+        if let Some(tools) = self.client_tools.as_ref().filter(|_| code_tools::is_search(&name)) {
+            let answer = match tools.code_tools.call_search(&name, request.arguments).await {
                 Ok(answer) => ToolAnswer::from_text(answer),
                 Err(error) => ToolAnswer::invalid(error),
             };
@@ -388,7 +395,7 @@ impl ServerHandler for Server {
             recorded.end(record.status);
             return begun.map(Into::into).map_err(|error| recorded.refuse(error));
         }
-        if let Some(tools) = self.session_tools.as_ref().filter(|_| named.name != tool::NAME) {
+        if let Some(tools) = self.session_tools.as_ref().filter(|_| name != tool::NAME) {
             let call = self.with_notifications(&context, |notifier| tools.call(request, notifier, &context));
             // When the future of `call` is dropped, the cell is interrupted.
             let result = tokio::select! {

@@ -164,7 +164,7 @@ fn routes<S: McpService>(
     let protocol = match options.transport {
         HttpTransport::Sse => sse::routes(server.clone(), options.max_sessions, ending.clone()),
         HttpTransport::Streamable => {
-            let sessions = Arc::new(ResumableSessions::new(options.idle));
+            let sessions = Arc::new(ResumableSessions::new(options.idle, server.session_durations()));
             tokio::spawn(ResumableSessions::watch(Arc::downgrade(&sessions), options.idle));
             let limit =
                 SessionLimit { sessions: sessions.clone(), max: options.max_sessions, refusals: server.refusals() };
@@ -185,7 +185,8 @@ fn routes<S: McpService>(
     };
     let protocol = match options.monty.clone() {
         Some(workers) => {
-            protocol.route("/monty", monty::route(workers, options.max_sessions, options.max_body, server.refusals()))
+            let (max, body, refusals) = (options.max_sessions, options.max_body, server.refusals());
+            protocol.route("/monty", monty::route(workers, max, body, refusals, server.sessions()))
         }
         None => protocol,
     };

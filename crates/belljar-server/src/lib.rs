@@ -27,7 +27,7 @@
 //! | `cluster` | requests that another replica has to handle |
 //! | `connections`, `tls` | HTTP connections, and TLS |
 //! | `resumable`, `events` | sessions of streamable HTTP, and streams that can be resumed |
-//! | `monty` | Monty's worker protocol over WebSockets |
+//! | `monty`, `monty_feeds` | Monty's worker protocol over WebSockets; its feeds for operators |
 //! | `metrics` | the server's metrics |
 //!
 //! tokio runs the transports only: Python runs on plain threads with their own stacks.
@@ -60,6 +60,7 @@ mod line_transport;
 mod lines;
 mod metrics;
 mod monty;
+mod monty_feeds;
 mod notifier;
 mod oauth;
 mod refusals;
@@ -83,7 +84,7 @@ pub use handler::{Server, ServerOptions};
 pub use http::{HttpOptions, HttpTransport, serve_http};
 #[doc(hidden)]
 pub use line_transport::parse_message;
-pub use metrics::Refusals;
+pub use metrics::{McpSessionDurations, Refusals};
 pub use monty::MontyWorkers;
 pub use oauth::{OAuth, OAuthError};
 pub use runner::Runner;

@@ -14,8 +14,8 @@ use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any};
-use belljar_monty::{Link, ParentEnd, Worker, WorkerOptions};
-use belljar_sessions::{CallTicket, GuestThreadPool, Owner, Tenant, TenantKey, WorkRefusal};
+use belljar_monty::{Link, OpenFeedView, ParentEnd, Worker, WorkerOptions};
+use belljar_sessions::{CallTicket, GuestThreadPool, Owner, Sessions, Tenant, TenantKey, WorkRefusal};
 use futures::{SinkExt as _, StreamExt as _};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc};
@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::guard::{ConnectionNumber, Principal};
 use crate::metrics::Refusals;
+use crate::monty_feeds::open_views;
 
 /// The maximum length of a message to a client, in bytes.
 const MAX_EVENT: usize = 256 << 20;
@@ -88,17 +89,21 @@ struct Route {
     connections: Arc<Semaphore>,
     max_message: usize,
     refusals: Refusals,
+    /// Shows feeds to operators, if the server has sessions.
+    view: Option<OpenFeedView>,
 }
 
-/// Returns the route.
+/// Returns the route. Operators see feeds in the history of `sessions`, if it is recorded.
 pub(crate) fn route<S: Clone + Send + Sync + 'static>(
     workers: MontyWorkers,
     max_connections: usize,
     max_message: usize,
     refusals: Refusals,
+    sessions: Option<Sessions>,
 ) -> MethodRouter<S> {
     let connections = Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS)));
-    any(upgrade).with_state(Route { workers, connections, max_message, refusals })
+    let view = sessions.map(open_views);
+    any(upgrade).with_state(Route { workers, connections, max_message, refusals, view })
 }
 
 async fn upgrade(
@@ -185,6 +190,7 @@ async fn serve(socket: WebSocket, route: &Route, principal: Option<Principal>, t
     let (events, mut waiting) = mpsc::unbounded_channel::<Vec<u8>>();
     let (link, parent) = Link::new(move |event| event.len() <= MAX_EVENT && events.send(event).is_ok());
     let mut options = route.workers.0.options.clone();
+    options.view.clone_from(&route.view);
     if let Some(Principal(owner)) = principal {
         options.dump_key = options.dump_key.for_owner(&owner);
         options.owner = Some(owner);

@@ -13,6 +13,7 @@ use rmcp::transport::streamable_http_server::session::local::LocalSessionManager
 use rmcp::transport::streamable_http_server::session::{RestoreOutcome, SessionId, SessionManager};
 
 use crate::events::{EventStoreLimits, InMemoryEventStore};
+use crate::metrics::{McpSessionDurations, McpSessionRecord, McpTransport};
 use crate::task_transport::TaskTransport;
 
 /// The open sessions.
@@ -27,6 +28,7 @@ pub(crate) struct ResumableSessions {
     /// The owner of each session that an authenticated client opened.
     owners: Mutex<HashMap<String, String>>,
     idle: Duration,
+    durations: McpSessionDurations,
     activity: Arc<SessionActivity>,
 }
 
@@ -40,6 +42,7 @@ struct Activity {
     used: Instant,
     /// The number of calls whose stream has a reader.
     calls: usize,
+    _record: McpSessionRecord,
 }
 
 impl SessionActivity {
@@ -80,12 +83,12 @@ impl Drop for InFlightGuard {
 }
 
 impl ResumableSessions {
-    /// Creates a manager that closes sessions after `idle` without activity.
-    pub(crate) fn new(idle: Duration) -> Self {
+    /// Creates a manager that closes sessions after `idle` without activity, and adds to `durations`.
+    pub(crate) fn new(idle: Duration, durations: McpSessionDurations) -> Self {
         let events = InMemoryEventStore::new(EventStoreLimits::default());
         let mut local = LocalSessionManager::default().with_event_store(Arc::new(events.clone()));
         local.session_config.keep_alive = None;
-        Self { local, events, owners: Mutex::default(), idle, activity: Arc::default() }
+        Self { local, events, owners: Mutex::default(), idle, durations, activity: Arc::default() }
     }
 
     /// Closes idle sessions periodically, until `sessions` is dropped.
@@ -136,7 +139,8 @@ impl SessionManager for ResumableSessions {
 
     async fn create_session(&self) -> Result<(SessionId, Self::Transport), Self::Error> {
         let (id, transport) = self.local.create_session().await?;
-        let activity = Activity { used: Instant::now(), calls: 0 };
+        let record = self.durations.begin(McpTransport::Tcp);
+        let activity = Activity { used: Instant::now(), calls: 0, _record: record };
         self.activity.lock().insert(id.to_string(), activity);
         Ok((id, TaskTransport(transport)))
     }

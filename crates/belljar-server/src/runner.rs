@@ -206,8 +206,10 @@ impl RunJob {
         let clock = if shared.backend.runs_on_caller() { CpuClock::Thread } else { CpuClock::None };
         let activity = CodeActivity::begin(&request.scope, CodeKind::Run, &request.code, clock);
         let observer = activity.observe(observer);
-        let step = activity.measure(|| shared.backend.begin_run(request, observer, &cancellation, work.waker()));
-        OneShotCall { client, tool_run, work, sender, live, activity, record }.after_step(step, permit);
+        let cpu = record.as_ref().and_then(|record| record.cpu(clock));
+        let begin = || shared.backend.begin_run(request, observer, &cancellation, work.waker());
+        let step = activity.measure_with(cpu, begin);
+        OneShotCall { client, tool_run, work, sender, live, activity, clock, record }.after_step(step, permit);
     }
 }
 
@@ -219,6 +221,7 @@ struct OneShotCall {
     sender: oneshot::Sender<Result<RunAnswer, RunError>>,
     live: LiveInterpreterGuard,
     activity: CodeActivity,
+    clock: CpuClock,
     record: Option<RunRecord>,
 }
 
@@ -230,15 +233,16 @@ impl OneShotCall {
             Ok(RunStep::Waiting(wait, run)) => {
                 let work = self.work.clone();
                 work.park(wait.timer, move |permit| {
-                    let step = self.activity.measure(|| run.resume());
+                    let cpu = self.record.as_ref().and_then(|record| record.cpu(self.clock));
+                    let step = self.activity.measure_with(cpu, || run.resume());
                     self.after_step(step, permit);
                 });
                 return;
             }
             Err(error) => Err(error),
         };
-        let Self { client, tool_run, work, sender, live, activity, record } = self;
-        if let Some(record) = record {
+        let Self { client, tool_run, work, sender, live, activity, clock: _, mut record } = self;
+        if let Some(record) = &mut record {
             record.end(completed.as_ref().map(|completed| &completed.report).map_err(ToString::to_string));
         }
         match &completed {
@@ -265,8 +269,9 @@ impl OneShotCall {
         drop(permit);
         // Ignore send errors: the caller may have gone.
         let _ = sender.send(result);
-        // The answer does not wait for the interpreter's memory to be freed.
+        // The answer does not wait for memory to be freed: that of the interpreter, and of an old record.
         drop(interpreter);
+        drop(record);
         drop(live);
     }
 }

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admin;
 use crate::code_execution;
 use crate::handler::Server;
-use crate::metrics::Refusals;
+use crate::metrics::{McpSessionDurations, Refusals};
 
 /// A server that the HTTP transports can serve. The transports depend on nothing else of it.
 pub trait McpService: ServerHandler + Clone {
@@ -26,6 +26,11 @@ pub trait McpService: ServerHandler + Clone {
     /// Returns the numbers of refused requests, which the transport adds to.
     fn refusals(&self) -> Refusals {
         Refusals::default()
+    }
+
+    /// Returns the durations of MCP sessions, which the transport adds to.
+    fn session_durations(&self) -> McpSessionDurations {
+        McpSessionDurations::default()
     }
 
     /// Returns the routes of the code-execution protocol, if the server has sessions.
@@ -71,6 +76,10 @@ impl McpService for Server {
 
     fn refusals(&self) -> Refusals {
         Self::refusals(self)
+    }
+
+    fn session_durations(&self) -> McpSessionDurations {
+        Self::session_durations(self)
     }
 
     fn code_execution(&self) -> Option<Router> {

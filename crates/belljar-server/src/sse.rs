@@ -26,7 +26,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::arrival::SessionTurn;
 use crate::guard::Principal;
-use crate::metrics::Refusal;
+use crate::metrics::{McpSessionRecord, McpTransport, Refusal};
 use crate::service::McpService;
 use crate::sse_transport::{SseTransport, UnreadMemory, UnreadMessage, UnreadMessages};
 use crate::stdio::describe_start_error;
@@ -75,6 +75,7 @@ struct Session<S> {
     id: String,
     sessions: Arc<Sessions<S>>,
     _cancel: DropGuard,
+    _record: McpSessionRecord,
 }
 
 impl<S> Drop for Session<S> {
@@ -104,7 +105,12 @@ async fn stream<S: McpService>(
         open.insert(id.clone(), OpenSession { queue: to_server, owner: owner.clone() });
     }
     let cancel = sessions.shutdown.child_token();
-    let session = Session { id: id.clone(), sessions: sessions.clone(), _cancel: cancel.clone().drop_guard() };
+    let session = Session {
+        id: id.clone(),
+        sessions: sessions.clone(),
+        _cancel: cancel.clone().drop_guard(),
+        _record: sessions.server.session_durations().begin(McpTransport::Tcp),
+    };
     let server = sessions.server.for_client(owner.map(|Principal(owner)| owner));
     let unread = UnreadMessages::new(from_server);
     let transport = SseTransport::new(from_client, to_client, unread.clone(), sessions.unread.clone(), cancel.clone());

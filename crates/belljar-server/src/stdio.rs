@@ -9,6 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::arrival::ArrivalOrder;
 use crate::handler::Server;
 use crate::line_transport::LineTransport;
+use crate::metrics::McpTransport;
 use crate::task_transport::TaskTransport;
 
 /// Serves one client over standard input and output. At the end of the input, calls in flight have five seconds to
@@ -50,7 +51,9 @@ pub async fn serve_streams(
         Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
         Err(error) => return Err(io::Error::other(describe_start_error(&error))),
     };
+    let session = ending.session_durations().begin(McpTransport::Pipe);
     let end = running.waiting().await;
+    drop(session);
     ending.shutdown().await;
     match end {
         Ok(QuitReason::JoinError(error)) | Err(error) => Err(io::Error::other(error)),

@@ -11,9 +11,9 @@ const LENGTH: usize = 16;
 /// The ID of a session: 16 characters of URL-safe base64, which encode 96 random bits.
 ///
 /// New IDs begin with a letter or a digit, since a command line takes a word that begins with `-` for an option. IDs of
-/// earlier versions may begin with any character.
+/// earlier versions may begin with any character. Copies allocate nothing: many tables and records have an ID.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SessionId(String);
+pub struct SessionId([u8; LENGTH]);
 
 impl SessionId {
     /// Returns a new random ID.
@@ -22,10 +22,11 @@ impl SessionId {
     /// When the system's random number generator fails.
     pub fn random() -> std::io::Result<Self> {
         let mut bytes = [0; LENGTH / 4 * 3];
+        let mut id = [0; LENGTH];
         loop {
             getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
-            let id = URL_SAFE_NO_PAD.encode(bytes);
-            if !id.starts_with(['-', '_']) {
+            URL_SAFE_NO_PAD.encode_slice(bytes, &mut id).map_err(std::io::Error::other)?;
+            if !matches!(id, [b'-' | b'_', ..]) {
                 return Ok(Self(id));
             }
         }
@@ -34,12 +35,14 @@ impl SessionId {
     /// Parses an ID. Returns `None` if the text does not have the form of a session ID.
     pub fn parse(text: &str) -> Option<Self> {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-        (text.len() == LENGTH && text.bytes().all(plain)).then(|| Self(text.to_owned()))
+        let id: [u8; LENGTH] = text.as_bytes().try_into().ok()?;
+        id.into_iter().all(plain).then_some(Self(id))
     }
 
     /// Returns the ID as text. It is a secret: only the session's owner may see it.
     pub fn as_str(&self) -> &str {
-        &self.0
+        // All characters are ASCII.
+        std::str::from_utf8(&self.0).unwrap_or_default()
     }
 }
 

@@ -191,7 +191,7 @@ mod tests {
     use super::*;
     use crate::pool::PoolLimits;
 
-    const LONG: Duration = Duration::from_secs(30);
+    const LONG: Duration = Duration::from_secs(60);
 
     fn work() -> Arc<ParkedWork> {
         let pool = GuestThreadPool::new(PoolLimits { max_running: 1, max_queued: 0 }, |work| {

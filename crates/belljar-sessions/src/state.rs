@@ -11,6 +11,7 @@ pub(crate) mod files;
 mod persistence;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -289,7 +290,7 @@ impl SessionState {
         observer: Arc<dyn CellObserver>,
         now: Duration,
         begin_running: impl FnOnce(Arc<dyn InterruptHandle>) -> CellStart,
-        CellWaits { waker, durable }: CellWaits,
+        CellWaits { waker, durable, cpu }: CellWaits<'_>,
     ) -> Result<CellProgress, SessionError> {
         let CellRequest { scope, .. } = &cell;
         scope.set_session(self.id.as_str());
@@ -318,16 +319,21 @@ impl SessionState {
             _ => {}
         }
         activity.enter(SpanName::Run);
-        let step = activity.measure(|| kernel.begin(&cell, observer, waker));
+        let step = activity.measure_with(cpu, || kernel.begin(&cell, observer, waker));
         self.after_step(services, RunningCell { code: cell.code, activity, before, durable }, step, now)
     }
 
-    /// Continues the cell that waits, until it ends or waits again.
-    pub(crate) fn resume(&mut self, services: &SessionServices, now: Duration) -> Result<CellProgress, SessionError> {
+    /// Continues the cell that waits, until it ends or waits again. Its processor time is added to `cpu`.
+    pub(crate) fn resume(
+        &mut self,
+        services: &SessionServices,
+        now: Duration,
+        cpu: Option<&AtomicU64>,
+    ) -> Result<CellProgress, SessionError> {
         self.prepare_resume(services)?;
         let running = self.running.take().ok_or(SessionError::Gone)?;
         let KernelState::Running(kernel) = &mut self.kernel else { return Err(SessionError::Gone) };
-        let step = running.activity.measure(|| kernel.resume());
+        let step = running.activity.measure_with(cpu, || kernel.resume());
         self.after_step(services, running, step, now)
     }
 

@@ -63,10 +63,11 @@ impl Sink for AuditSink {
             exported.set_target(INSTRUMENTATION);
             exported.set_body(AnyValue::from(line.clone()));
             let details = &record.details;
+            let [session, run] = [details.session, details.run].map(|name| name.map(|name| name.to_string()));
             let texts = [
                 ("belljar.owner", details.owner.as_deref()),
-                ("belljar.session", details.session.as_deref()),
-                ("belljar.run", details.run.as_deref()),
+                ("belljar.session", session.as_deref()),
+                ("belljar.run", run.as_deref()),
                 ("belljar.name", details.name.as_deref()),
                 ("belljar.outcome", details.outcome.as_deref()),
             ];

@@ -18,10 +18,11 @@ use crate::client::Client;
 use crate::openmetrics::{Family, Labels, families};
 use crate::settings::Settings;
 
-/// The family that the semantic conventions of MCP name, too.
-const CALL_DURATION: &str = "belljar_call_duration_seconds";
-/// Its name in these conventions.
-const OPERATION_DURATION: &str = "mcp.server.operation.duration";
+/// The families that the semantic conventions for MCP name, too, and their names and attributes there.
+const CONVENTIONAL: &[(&str, &str, fn(&Labels) -> Vec<KeyValue>)] = &[
+    ("belljar_call_duration_seconds", "mcp.server.operation.duration", operation_attributes),
+    ("belljar_mcp_session_duration_seconds", "mcp.server.session.duration", session_attributes),
+];
 
 /// Exports metrics.
 pub(crate) struct MetricsExporter {
@@ -63,9 +64,8 @@ impl MetricsExporter {
         let times = Times { start: nanoseconds(self.start), now: nanoseconds(SystemTime::now()) };
         let mut metrics = Vec::new();
         for family in families(text) {
-            if family.name == CALL_DURATION {
-                metrics.push(operation_duration(&family, times));
-            }
+            let named = CONVENTIONAL.iter().find(|(own, ..)| *own == family.name);
+            metrics.extend(named.map(|(_, name, attributes)| conventional(&family, name, *attributes, times)));
             metrics.extend(metric_of(&family, times));
         }
         let scope = InstrumentationScope {
@@ -142,23 +142,40 @@ fn metric_of(family: &Family, times: Times) -> Option<Metric> {
     Some(Metric { name, description, unit: unit.into(), data: Some(data), ..Metric::default() })
 }
 
-/// Returns the durations of calls with the name and the attributes of the semantic conventions for MCP.
-fn operation_duration(family: &Family, times: Times) -> Metric {
-    let conventional = |labels: &Labels| {
-        let tool = labels.get("tool").map(String::as_str).unwrap_or_default();
-        vec![
-            text_attribute("mcp.method.name", "tools/call"),
-            text_attribute("gen_ai.operation.name", "execute_tool"),
-            text_attribute("gen_ai.tool.name", tool),
-        ]
-    };
+/// Returns a histogram of times with its name and its attributes by the semantic conventions for MCP.
+fn conventional(family: &Family, name: &str, attributes: fn(&Labels) -> Vec<KeyValue>, times: Times) -> Metric {
     Metric {
-        name: OPERATION_DURATION.into(),
+        name: name.into(),
         description: family.help.clone(),
         unit: "s".into(),
-        data: Some(metric::Data::Histogram(histogram(family, times, conventional))),
+        data: Some(metric::Data::Histogram(histogram(family, times, attributes))),
         ..Metric::default()
     }
+}
+
+fn operation_attributes(labels: &Labels) -> Vec<KeyValue> {
+    let label = |name: &str| labels.get(name).map(String::as_str).unwrap_or_default();
+    let mut attributes = vec![
+        text_attribute("mcp.method.name", "tools/call"),
+        text_attribute("gen_ai.operation.name", "execute_tool"),
+        text_attribute("gen_ai.tool.name", label("tool")),
+    ];
+    attributes.extend(error_type(label("status")).map(|kind| text_attribute("error.type", kind)));
+    attributes
+}
+
+/// Returns the error of calls with a status, as spans have it, unless they succeeded.
+fn error_type(status: &str) -> Option<&str> {
+    match status {
+        "success" | "input-required" | "task" => None,
+        // The result is one of the tool, and not of the protocol.
+        "run-error" | "install-error" => Some("tool_error"),
+        status => Some(status),
+    }
+}
+
+fn session_attributes(labels: &Labels) -> Vec<KeyValue> {
+    labels.get("transport").map(|transport| text_attribute("network.transport", transport)).into_iter().collect()
 }
 
 fn histogram(family: &Family, times: Times, attributes: impl Fn(&Labels) -> Vec<KeyValue>) -> Histogram {

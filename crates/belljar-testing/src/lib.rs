@@ -4,6 +4,7 @@
 //!   program without libtest's harness, since libtest cannot ignore a test at run time. Without the capability the test
 //!   is reported as ignored, or fails if `BELLJAR_REQUIRE` names the capability.
 //! - [`install`]: programs that tests install with npm and pip.
+//! - [`free_port`]: ports for servers that cannot choose one themselves.
 //! - `shared_folder`: a folder that all users of the machine can enter, on Linux.
 //!
 //! `BELLJAR_REQUIRE` is a list of capabilities, separated by commas: `native-sandbox,node`. `all` is every capability,
@@ -13,6 +14,7 @@
 
 mod capability;
 pub mod install;
+mod ports;
 mod required;
 #[cfg(target_os = "linux")]
 pub mod shared_folder;
@@ -20,4 +22,5 @@ mod trial;
 
 pub use capability::{Capability, container_program, node, require};
 pub use libtest_mimic::{Failed, Trial};
+pub use ports::{free_port, free_ports};
 pub use trial::{main, run, test_name, trial, trial_result};

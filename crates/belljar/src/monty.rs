@@ -78,5 +78,5 @@ pub(crate) fn worker_options(runtime: Arc<RuntimeLoader>, options: BackendOption
         Arc::new(WasmBackend::with_options(runtime.clone(), BackendOptions { limits, ..options.clone() }))
     };
     let (activity, owner) = (Activity::default(), None);
-    WorkerOptions { backend, with_memory: Some(Arc::new(with_memory)), dump_key, activity, owner }
+    WorkerOptions { backend, with_memory: Some(Arc::new(with_memory)), dump_key, activity, owner, view: None }
 }

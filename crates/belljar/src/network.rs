@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_core::{ConnectionLog, ConnectionRecord, RecordedConnections, parse_size};
-use belljar_network::{Network, NetworkLimits, NetworkObserver, NetworkOptions, Policy, SecretSource, Secrets};
+use belljar_network::{
+    Network, NetworkError, NetworkLimits, NetworkObserver, NetworkOptions, Policy, SecretSource, Secrets,
+};
 use clap::Args;
 
 use crate::command_error::CommandError;
@@ -39,6 +41,15 @@ pub(crate) struct NetworkArguments {
     /// Time limit of a connection without any data.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "300", hide_short_help = true)]
     net_idle: Duration,
+    /// Time limit of one connection.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "21600", hide_short_help = true)]
+    net_lifetime: Duration,
+    /// Time limit of all connections of one run or cell, from the beginning of the first.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "86400", hide_short_help = true)]
+    net_time: Duration,
+    /// Maximum number of look-ups of names by one run or cell.
+    #[arg(long, value_name = "N", default_value_t = NetworkLimits::default().lookups, hide_short_help = true)]
+    net_lookups: u64,
 }
 
 /// Reads the value of a secret.
@@ -73,7 +84,7 @@ impl NetworkArguments {
     /// Returns the network; `None` if nothing is allowed.
     ///
     /// # Errors
-    /// Returns an error if a pattern, a policy file or a secret is not valid.
+    /// Returns an error if a pattern, a policy file, a secret or a file of certificate authorities is not valid.
     pub(crate) fn network(&self) -> Result<Option<Arc<Network>>, CommandError> {
         self.network_with(|| Ok(None))
     }
@@ -103,6 +114,9 @@ impl NetworkArguments {
         let mut authorities = Vec::new();
         for file in &self.net_ca {
             let text = std::fs::read(file).map_err(|error| format!("failed to open {}: {error}", file.display()))?;
+            if !String::from_utf8_lossy(&text).contains("-----BEGIN CERTIFICATE-----") {
+                return Err(format!("--net-ca {}: the file contains no certificates in PEM", file.display()).into());
+            }
             authorities.extend(text);
             authorities.push(b'\n');
         }
@@ -110,12 +124,18 @@ impl NetworkArguments {
             connections: self.net_connections,
             bytes_sent: self.net_bytes,
             bytes_received: self.net_bytes,
+            lookups: self.net_lookups,
             idle: self.net_idle,
+            lifetime: self.net_lifetime,
+            total: self.net_time,
             ..NetworkLimits::default()
         };
         let extra_ca = (!authorities.is_empty()).then_some(authorities);
         let network = Network::new(NetworkOptions { policy, secrets, extra_ca, limits, resolver: None });
-        network.map(Some).map_err(|error| CommandError::from_error(&error))
+        network.map(Some).map_err(|error| match &error {
+            NetworkError::Trust(_) => CommandError::from_error(&error).context("--net-ca"),
+            _ => CommandError::from_error(&error),
+        })
     }
 }
 

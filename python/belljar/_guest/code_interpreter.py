@@ -40,6 +40,8 @@ active = ""
 """The context in which cells run."""
 replaced: dict[str, str | None] = {}
 """The environment variables that a cell has replaced, with their values before."""
+in_background: dict[str, Any] = {}
+"""The functions of `background.py`, once a command was started in the background."""
 
 
 class Refusal(Exception):
@@ -276,10 +278,11 @@ def unstage(names: list[str]) -> None:
 
 def command(line: str, envs: dict[str, str], cwd: str | None) -> int:
     """Runs a command line, and writes its output to the cell's. Returns its exit code."""
-    directory = home if cwd is None else resolve(cwd)
-    if not os.path.isdir(directory):
-        raise Refusal("argument", f"cwd: {directory} is not a directory")
-    options: dict[str, Any] = {"cwd": directory, "env": {**os.environ, **envs}, "stdin": subprocess.DEVNULL}
+    options: dict[str, Any] = {
+        "cwd": _directory_of_command(cwd),
+        "env": {**os.environ, **envs},
+        "stdin": subprocess.DEVNULL,
+    }
     options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "shell": True}
     if sys.platform == "emscripten":
         try:
@@ -299,6 +302,36 @@ def command(line: str, envs: dict[str, str], cwd: str | None) -> int:
             os.killpg(process.pid, signal.SIGKILL)
         except OSError:
             pass
+
+
+def _directory_of_command(cwd: str | None) -> str:
+    directory = home if cwd is None else resolve(cwd)
+    if not os.path.isdir(directory):
+        raise Refusal("argument", f"cwd: {directory} is not a directory")
+    return directory
+
+
+def start_background(source: str, line: str, envs: dict[str, str], cwd: str | None, **options: Any) -> int:
+    """Starts a command in the background, and returns its process ID. `source` is that of `background.py`."""
+    if not in_background:
+        names: dict[str, Any] = {"__name__": "_belljar_background"}
+        exec(compile(source, "<background>", "exec"), names)
+        in_background.update(names)
+    return int(background("start", {"line": line, "envs": envs, "cwd": _directory_of_command(cwd), **options}))
+
+
+def background(name: str, arguments: dict[str, Any]) -> Any:
+    """Calls a function of `background.py`."""
+    if not in_background:
+        if name in ("processes", "kill"):
+            return [] if name == "processes" else False
+        raise Refusal("process", "no command was started in the background")
+    try:
+        return in_background[name](**arguments)
+    except LookupError as error:
+        raise Refusal("process", str(error)) from None
+    except ValueError as error:
+        raise Refusal("argument", str(error)) from None
 
 
 def _relay(targets: dict[Any, Any]) -> None:
@@ -328,7 +361,7 @@ def _write(target: Any, text: str) -> None:
 OPERATIONS: dict[str, Callable[..., Any]] = {
     each.__name__: each
     for each in (setup, enter, create_context, remove_context, info, exists, entries, make_directory, remove, rename)
-    + (join, place, stage, unstage, command)
+    + (join, place, stage, unstage, command, start_background, background)
 }
 
 

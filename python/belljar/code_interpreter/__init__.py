@@ -7,6 +7,7 @@
 """
 
 from ._async_sandbox import AsyncSandbox
+from ._background import AsyncCommandHandle, AsyncCommandInputHandle, CommandHandle
 from ._commands import AsyncCommands, Commands
 from ._errors import (
     AuthenticationException,
@@ -34,6 +35,7 @@ from ._info import (
     EntryInfo,
     FileType,
     Paginator,
+    ProcessInfo,
     SandboxInfo,
     SandboxQuery,
     SandboxState,
@@ -53,6 +55,8 @@ AsyncSnapshotPaginator = AsyncPaginator[SnapshotInfo]
 
 __all__ = [
     "ALL_TRAFFIC",
+    "AsyncCommandHandle",
+    "AsyncCommandInputHandle",
     "AsyncCommands",
     "AsyncFileStreamReader",
     "AsyncFilesystem",
@@ -62,6 +66,7 @@ __all__ = [
     "AsyncSnapshotPaginator",
     "AuthenticationException",
     "CommandExitException",
+    "CommandHandle",
     "CommandResult",
     "Commands",
     "Context",
@@ -80,6 +85,7 @@ __all__ = [
     "NotFoundException",
     "OutputMessage",
     "Paginator",
+    "ProcessInfo",
     "RateLimitException",
     "Result",
     "Sandbox",

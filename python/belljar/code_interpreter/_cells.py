@@ -43,6 +43,7 @@ _ERRORS: dict[str, type[SandboxException]] = {
     "argument": InvalidArgumentException,
     "command": UnsupportedException,
     "missing": FileNotFoundException,
+    "process": NotFoundException,
     "space": NotEnoughSpaceException,
 }
 

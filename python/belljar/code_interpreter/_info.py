@@ -122,8 +122,25 @@ class EntryInfo(WriteInfo):
 
 
 @dataclass
+class ProcessInfo:
+    """A command that runs in the background."""
+
+    pid: int
+    """The process ID."""
+    tag: str | None
+    """Always None."""
+    cmd: str
+    """The shell."""
+    args: list[str]
+    """Its arguments, with the command line as the last one."""
+    envs: dict[str, str]
+    """The environment variables with which it was started."""
+    cwd: str | None
+
+
+@dataclass
 class CommandResult:
-    """The result of a command."""
+    """The result of a command. Output that is not retained is None."""
 
     stderr: str
     stdout: str

@@ -120,10 +120,15 @@ fn removed_changed_and_exchanged_files_are_found() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("audit.log");
     let audit = super::start(&path, Some(2_000));
+    let size = || -> u64 {
+        let files = std::fs::read_dir(directory.path()).unwrap();
+        files.map(|file| file.unwrap().metadata().map_or(0, |metadata| metadata.len())).sum()
+    };
     for at in 0..60 {
+        let before = size();
         audit.record(|| super::record(&format!("file {at}")));
-        // Files begin between batches.
-        std::thread::sleep(std::time::Duration::from_millis(1));
+        // Files begin between batches: each record is one.
+        super::failures::wait_for("the write", || size() != before);
     }
     audit.close(super::stop_record);
     let mut files: Vec<PathBuf> =

@@ -88,8 +88,8 @@ impl GenaiTools {
         calls.iter().map(convert).collect()
     }
 
-    /// Returns the messages with the results of a turn's calls. A result of `genai` is text: images, sounds and other
-    /// files follow in a message of the user.
+    /// Returns the messages with the results of a turn's calls. A result of `genai` is text: images, sounds and PDFs
+    /// follow in a message of the user, and other binary data is a note with its type and size.
     ///
     /// ```
     /// # use belljar_mcp_client::{ToolCall, ToolList, ToolOutcome, ToolReturn, adapters::genai::GenaiTools};
@@ -104,7 +104,9 @@ impl GenaiTools {
             let message = result.message();
             let name = self.names.to_provider(&message.name);
             for part in &message.content {
-                if let ToolOutput::Binary(binary) = part {
+                if let ToolOutput::Binary(binary) = part
+                    && is_attached(&binary.media_type)
+                {
                     let title = format!("The {} of `{name}` ({}):", binary.media_type, message.id);
                     attached.push(ContentPart::from_text(title));
                     let data = GenaiBinary::from_base64(binary.media_type.clone(), binary.base64(), None);
@@ -123,4 +125,20 @@ impl GenaiTools {
         }
         converted
     }
+}
+
+/// Returns whether data of this media type is sent: an API may refuse the whole request because of another type.
+fn is_attached(media_type: &str) -> bool {
+    matches!(
+        media_type,
+        "image/png"
+            | "image/jpeg"
+            | "image/gif"
+            | "image/webp"
+            | "audio/wav"
+            | "audio/x-wav"
+            | "audio/mpeg"
+            | "audio/mp3"
+            | "application/pdf"
+    )
 }

@@ -253,3 +253,24 @@ pub(super) fn names(wanted: &str, known: &[String]) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn similar_names_come_first_and_the_rest_is_counted() {
+        let known: Vec<String> = (0..30).map(|number| format!("tool_{number}")).chain(["git_log".to_owned()]).collect();
+        let text = names("log", &known);
+        assert!(text.starts_with("`git_log`, `tool_0`, "), "{text}");
+        assert!(text.ends_with("`tool_18` and 11 more"), "{text}");
+        // A name with a prefix that the toolset does not have is similar to the bare name.
+        assert!(
+            names("server_tool_25", &known).starts_with("`tool_2`, `tool_25`, "),
+            "{}",
+            names("server_tool_25", &known)
+        );
+        assert_eq!(names("", &["x".repeat(200)]), format!("`{}`", "x".repeat(128)));
+        assert_eq!(names("x", &[]), "none");
+    }
+}

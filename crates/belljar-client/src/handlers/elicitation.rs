@@ -26,6 +26,7 @@ use crate::error::BoxError;
 #[non_exhaustive]
 pub enum Elicitation {
     /// A request for the values of a form.
+    #[non_exhaustive]
     Form {
         /// The message to show to the user.
         message: String,
@@ -35,6 +36,7 @@ pub enum Elicitation {
         origin: RequestOrigin,
     },
     /// A request to visit a page, where the server collects the information itself.
+    #[non_exhaustive]
     Url {
         /// The message to show to the user.
         message: String,
@@ -49,6 +51,36 @@ pub enum Elicitation {
 }
 
 impl Elicitation {
+    /// Creates a request for the values of a form, for tests of handlers.
+    ///
+    /// ```
+    /// use belljar_mcp_client::{Elicitation, RequestOrigin};
+    /// use serde_json::json;
+    ///
+    /// let question = Elicitation::form("Who?", json!({"type": "object"}), RequestOrigin::new("files"));
+    /// assert_eq!(question.message(), "Who?");
+    /// ```
+    pub fn form(message: impl Into<String>, schema: Value, origin: RequestOrigin) -> Self {
+        Self::Form { message: message.into(), schema, origin }
+    }
+
+    /// Creates a request to visit a page, for tests of handlers.
+    ///
+    /// ```
+    /// use belljar_mcp_client::{Elicitation, RequestOrigin};
+    ///
+    /// let question = Elicitation::url("Log in.", "https://example.org/login", "e1", RequestOrigin::new("files"));
+    /// assert_eq!(question.message(), "Log in.");
+    /// ```
+    pub fn url(
+        message: impl Into<String>,
+        url: impl Into<String>,
+        id: impl Into<String>,
+        origin: RequestOrigin,
+    ) -> Self {
+        Self::Url { message: message.into(), url: url.into(), id: id.into(), origin }
+    }
+
     /// Returns the message to show to the user.
     ///
     /// ```

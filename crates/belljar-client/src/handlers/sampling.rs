@@ -13,7 +13,7 @@ use crate::output::{Binary, InvalidBase64, decode};
 /// A language model that servers may use.
 ///
 /// ```
-/// use async_trait::async_trait;
+/// use belljar_mcp_client::async_trait;
 /// use belljar_mcp_client::{Model, ModelError, SamplingRequest, SamplingResponse};
 ///
 /// /// Repeats the last message.

@@ -177,3 +177,27 @@ fn replace(path: &Path, text: &str) -> std::io::Result<()> {
     file.persist(path)?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn concurrent_changes_of_one_file_are_all_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tokens.json");
+        // Each store opens and locks the file by itself, as another process would.
+        let servers: Vec<String> = (0..24).map(|number| format!("https://h{number}.example.org/mcp")).collect();
+        let saving = servers.iter().map(|server| {
+            let store = FileTokenStore::new(&path);
+            async move { store.save(server, format!("tokens of {server}")).await }
+        });
+        futures::future::try_join_all(saving).await.unwrap();
+        let store = FileTokenStore::new(&path);
+        for server in &servers {
+            assert_eq!(store.load(server).await.unwrap(), Some(format!("tokens of {server}")));
+        }
+        futures::future::try_join_all(servers.iter().map(|server| store.clear(server))).await.unwrap();
+        assert!(!path.exists());
+    }
+}

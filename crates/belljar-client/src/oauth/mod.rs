@@ -39,7 +39,7 @@ use store::MemoryTokenStore;
 /// Closures implement it. [`LoopbackRedirect`] is an alternative that listens on a port of the loopback interface.
 ///
 /// ```
-/// use async_trait::async_trait;
+/// use belljar_mcp_client::async_trait;
 /// use belljar_mcp_client::BoxError;
 /// use belljar_mcp_client::oauth::AuthorizationPrompt;
 ///

@@ -15,7 +15,7 @@ use crate::error::BoxError;
 /// ```
 /// use std::collections::HashMap;
 /// use std::sync::Mutex;
-/// use async_trait::async_trait;
+/// use belljar_mcp_client::async_trait;
 /// use belljar_mcp_client::BoxError;
 /// use belljar_mcp_client::oauth::TokenStore;
 ///

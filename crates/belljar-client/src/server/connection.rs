@@ -301,7 +301,12 @@ impl Connection {
     }
 
     pub(super) fn unexpected(&self, method: &str) -> McpError {
-        McpError::InvalidResponse { server: self.label.clone(), reason: format!("unexpected result of `{method}`") }
+        self.invalid_response(format!("unexpected result of `{method}`"))
+    }
+
+    /// Returns the error of a response that violates the protocol, or a limit of the client.
+    pub(super) fn invalid_response(&self, reason: impl Into<String>) -> McpError {
+        McpError::invalid_response(&self.label, reason)
     }
 }
 

@@ -17,7 +17,7 @@ use crate::toolset::ToolOutcome;
 /// A hook around every tool call of a server.
 ///
 /// ```
-/// use async_trait::async_trait;
+/// use belljar_mcp_client::async_trait;
 /// use belljar_mcp_client::{CallTool, McpError, McpServerStdio, ProcessToolCall, RunContext, ToolOutcome};
 /// use serde_json::{Map, Value, json};
 ///

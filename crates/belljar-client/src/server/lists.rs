@@ -67,6 +67,9 @@ where
             return Err(connection.unexpected(method));
         };
         entries.extend(page.entries);
+        if entries.len() > MAX_ENTRIES {
+            break;
+        }
         ttl = match (ttl, page.ttl) {
             (Some(shortest), Some(this)) => Some(std::cmp::min(shortest, this)),
             (shortest, this) => shortest.or(this),
@@ -77,14 +80,8 @@ where
             let until = ttl.and_then(|ttl| Instant::now().checked_add(Duration::from_millis(ttl)));
             return Ok((entries, until));
         }
-        if entries.len() > MAX_ENTRIES {
-            break;
-        }
     }
-    Err(McpError::InvalidResponse {
-        server: connection.info().server_info.as_ref().map_or("the server", |info| &info.name).to_owned(),
-        reason: format!("a list has more than {MAX_PAGES} pages or {MAX_ENTRIES} entries"),
-    })
+    Err(connection.invalid_response(format!("a list has more than {MAX_PAGES} pages or {MAX_ENTRIES} entries")))
 }
 
 fn is_for_model(tool: &Tool) -> bool {

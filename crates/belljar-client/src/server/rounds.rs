@@ -3,15 +3,38 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rmcp::model::{InputRequiredResult, InputResponses};
+use rmcp::model::{InputRequests, InputRequiredResult, InputResponses};
 
 use super::connection::Connection;
 use crate::error::McpError;
 use crate::handlers::respond;
 use crate::run_context::RunContext;
 
-/// The maximum number of rounds per request.
-const MAX_ROUNDS: usize = 32;
+/// The maximum number of rounds per request, and of questions of a task, so that a server that is never satisfied
+/// cannot keep asking the user.
+pub(super) const MAX_ROUNDS: usize = 32;
+
+/// The maximum number of inputs that one round requires.
+const MAX_INPUTS: usize = 32;
+
+/// Answers the requests of a round with the program's handlers.
+pub(super) async fn answer(
+    connection: &Connection,
+    requests: InputRequests,
+    method: &str,
+    run: Option<&Arc<RunContext>>,
+) -> Result<InputResponses, McpError> {
+    if requests.len() > MAX_INPUTS {
+        return Err(connection.invalid_response(format!("`{method}` requires more than {MAX_INPUTS} inputs at once")));
+    }
+    let answers = respond::answer_all(connection.responder(), requests, run).await;
+    answers.map_err(|error| connection.protocol_error(error))
+}
+
+/// Returns the error of a request whose rounds exceed the maximum.
+pub(super) fn too_many(connection: &Connection, method: &str) -> McpError {
+    connection.invalid_response(format!("`{method}` requires more than {MAX_ROUNDS} rounds of input"))
+}
 
 /// The rounds of one request.
 #[derive(Default)]
@@ -31,7 +54,10 @@ impl Rounds {
     ) -> Result<(Option<InputResponses>, Option<String>), McpError> {
         self.done += 1;
         let requests = required.input_requests.unwrap_or_default();
-        if self.done > MAX_ROUNDS || (requests.is_empty() && required.request_state.is_none()) {
+        if self.done > MAX_ROUNDS {
+            return Err(too_many(connection, method));
+        }
+        if requests.is_empty() && required.request_state.is_none() {
             return Err(connection.unexpected(method));
         }
         if requests.is_empty() {
@@ -41,9 +67,7 @@ impl Rounds {
             tokio::time::sleep(wait).await;
             return Ok((None, required.request_state));
         }
-        let responses = respond::answer_all(connection.responder(), requests, run)
-            .await
-            .map_err(|error| connection.protocol_error(error))?;
+        let responses = answer(connection, requests, method, run).await?;
         Ok((Some(responses), required.request_state))
     }
 }

@@ -17,9 +17,10 @@ use serde_json::{Value, json};
 use super::McpServer;
 use super::connection::Connection;
 use super::options::{CallOptions, RequestOptions};
+use super::rounds::{self, MAX_ROUNDS};
 use crate::error::McpError;
+use crate::handlers::Progress;
 use crate::handlers::notifications::CallWatch;
-use crate::handlers::{Progress, respond};
 
 /// The interval of polling if the server does not specify one, and the limits on the server's value.
 const DEFAULT_POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -89,6 +90,7 @@ impl McpServer {
         let cancel = CancelTaskOnDrop::new(connection, &id);
         let mut steps = StatusDedup::new(watch);
         let mut task = created.task;
+        let mut questions = 0;
         loop {
             steps.report(task.status_message.as_ref());
             pause(task.poll_interval_ms).await;
@@ -120,9 +122,12 @@ impl McpServer {
                     });
                 }
                 TaskPayload::InputRequired { input_requests } => {
-                    let responses = respond::answer_all(connection.responder(), input_requests, options.run.as_ref())
-                        .await
-                        .map_err(|error| connection.protocol_error(error))?;
+                    questions += 1;
+                    if questions > MAX_ROUNDS {
+                        return Err(rounds::too_many(connection, "tasks/get"));
+                    }
+                    let run = options.run.as_ref();
+                    let responses = rounds::answer(connection, input_requests, "tasks/get", run).await?;
                     let update = UpdateTaskRequest::new(UpdateTaskParams::new(id.clone(), responses));
                     connection.request(ClientRequest::UpdateTaskRequest(update), options.request_options(self)).await?;
                 }

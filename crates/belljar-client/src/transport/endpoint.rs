@@ -35,7 +35,7 @@ pub(crate) const NO_CHALLENGE: &str = "the server did not send a challenge";
 /// Closures implement it: see [`header_provider`](crate::ServerBuilder::header_provider).
 ///
 /// ```
-/// use async_trait::async_trait;
+/// use belljar_mcp_client::async_trait;
 /// use belljar_mcp_client::BoxError;
 /// use belljar_mcp_client::transport::HeaderProvider;
 /// use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};

@@ -85,7 +85,7 @@ pub const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 /// [`McpServer::custom`](crate::McpServer::custom) accepts another one:
 ///
 /// ```
-/// use async_trait::async_trait;
+/// use belljar_mcp_client::async_trait;
 /// use belljar_mcp_client::transport::{Connector, OpenTransport};
 /// use belljar_mcp_client::{McpError, McpServer};
 ///

@@ -171,7 +171,7 @@ async fn lost_stream_is_reconnected() {
     let everything = npm_server("server-everything");
     let start = || TestServer::start_on(port, "node", &[&everything, "sse"]);
     let first = start();
-    let policy = ReconnectPolicy::new(40).max_delay(Duration::from_millis(500));
+    let policy = ReconnectPolicy::new(400).max_delay(Duration::from_millis(500));
     let server = McpServerSse::new(first.url("/sse")).unwrap().timeout(START_TIMEOUT).reconnect(policy).build();
     let running = server.connect().await.unwrap();
     assert_eq!(server.direct_call_tool("echo", json!({"message": "1"})).await.unwrap().to_text(), "Echo: 1");

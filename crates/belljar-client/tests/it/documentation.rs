@@ -1,6 +1,11 @@
-//! Checks that every public item has an example. `cargo test --doc` compiles the examples.
+//! Checks that every public item has an example, and that the guide is complete. `cargo test --doc` compiles the
+//! examples.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::harness::{legacy_python, pydantic_ai_2, script};
 
 /// Returns every Rust file under this directory.
 fn sources(directory: &Path) -> Vec<PathBuf> {
@@ -70,6 +75,21 @@ fn code_of_every_page_of_the_guide_is_compiled() {
     for name in names {
         assert!(guide.contains(&format!("\"client/{name}\"")), "src/guide.rs does not include {name}");
         assert!(walk.contains(&format!("(client/{name})")), "docs/client.md does not link to {name}");
+    }
+}
+
+#[test]
+fn migration_page_names_every_argument_and_method_of_pydantic_ai() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/client/migration.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let words: BTreeSet<&str> = page.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
+    for python in [legacy_python(), pydantic_ai_2()] {
+        let output = Command::new(&python).arg(script("signatures.py")).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let names: Vec<String> = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(names.len() > 50, "{names:?}");
+        let missing: Vec<&String> = names.iter().filter(|name| !words.contains(name.as_str())).collect();
+        assert!(missing.is_empty(), "{python}: {missing:?}");
     }
 }
 

@@ -10,7 +10,7 @@ use belljar_mcp_client::{
 };
 use serde_json::{Map, json};
 
-use crate::harness::{START_TIMEOUT, TestServer, eventually, faulty, output, script};
+use crate::harness::{START_TIMEOUT, TestServer, eventually, faulty, faulty_http, free_port, output};
 
 /// Calls `act` and returns the text of its result.
 async fn act(server: McpServerStdio) -> Result<String, McpError> {
@@ -53,15 +53,15 @@ async fn server_that_never_initializes_times_out() {
 
 #[tokio::test]
 async fn server_that_ignores_discover_gets_the_legacy_era() {
-    let server = faulty("ignores_discover").timeout(Duration::from_secs(6)).build();
+    let server = faulty("ignores_discover").timeout(Duration::from_secs(15)).build();
     assert_eq!(server.info().await.unwrap().protocol_version.as_str(), "2025-11-25");
 }
 
 #[tokio::test]
 async fn modern_server_may_respond_late_to_discover() {
     let notes = tempfile::NamedTempFile::new().unwrap();
-    let server = faulty("slow_modern").env("NOTES", notes.path().display().to_string()).timeout(Duration::from_secs(6));
-    let server = server.build();
+    let server = faulty("slow_modern").env("NOTES", notes.path().display().to_string());
+    let server = server.timeout(Duration::from_secs(15)).build();
     let running = server.connect().await.unwrap();
     assert_eq!(server.info().await.unwrap().protocol_version.as_str(), "2026-07-28");
     assert_eq!(server.direct_call_tool("fine", json!({})).await.unwrap().to_text(), "fine");
@@ -73,7 +73,8 @@ async fn idle_call_times_out_and_is_cancelled() {
     let notes = tempfile::NamedTempFile::new().unwrap();
     let server = faulty("hangs")
         .env("NOTES", notes.path().display().to_string())
-        .read_timeout(Duration::from_millis(300))
+        // Also the limit of the last call, which is answered.
+        .read_timeout(Duration::from_secs(3))
         .build();
     let running = server.connect().await.unwrap();
     let outcome = server.direct_call_tool("act", json!({})).await.unwrap();
@@ -99,7 +100,7 @@ async fn progress_keeps_a_call_alive() {
     let options = CallOptions::new().progress_handler(move |_| {
         counter.fetch_add(1, Ordering::SeqCst);
     });
-    let server = faulty("talks").read_timeout(Duration::from_secs(3)).build();
+    let server = faulty("talks").read_timeout(Duration::from_secs(6)).build();
     let outcome = server.call_tool_with("act", json!({}), options).await.unwrap();
     assert_eq!(outcome.to_text(), "done");
     assert_eq!(steps.load(Ordering::SeqCst), 8);
@@ -119,7 +120,8 @@ async fn dropped_call_is_cancelled() {
     let server = faulty("hangs").env("NOTES", notes.path().display().to_string()).build();
     let running = server.connect().await.unwrap();
     let call = server.direct_call_tool("act", json!({}));
-    tokio::time::timeout(Duration::from_millis(200), call).await.unwrap_err();
+    // Long enough for the request to be sent.
+    tokio::time::timeout(Duration::from_secs(2), call).await.unwrap_err();
     eventually("the call is cancelled", || std::fs::read_to_string(notes.path()).unwrap() == "cancelled\n").await;
     running.close().await.unwrap();
 }
@@ -239,15 +241,9 @@ async fn all_pages_are_read_until_an_empty_cursor() {
     assert_eq!(tools.iter().map(|tool| &*tool.name).collect::<Vec<_>>(), ["t0", "t1", "t2", "t3", "t4"]);
 }
 
-/// Starts a faulty HTTP server; the URL's path selects the fault.
-fn faulty_http() -> TestServer {
-    TestServer::start("python3", &["-u", &script("faulty_http_server.py")])
-}
-
 #[tokio::test]
 async fn refused_connection_is_an_error() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let server = McpServerStreamableHttp::new(format!("http://127.0.0.1:{port}/mcp")).unwrap().build();
+    let server = McpServerStreamableHttp::new(format!("http://127.0.0.1:{}/mcp", free_port())).unwrap().build();
     let error = server.connect().await.err().unwrap();
     assert!(matches!(error, McpError::Connect { .. }), "{error:?}");
     assert!(error.to_string().contains("refused"), "{error}");
@@ -259,20 +255,6 @@ async fn sse_endpoint_on_another_origin_is_rejected() {
     let server = McpServerSse::new(listening.url("/other-origin/sse")).unwrap().build();
     let error = server.connect().await.err().unwrap();
     assert!(error.to_string().contains("another origin"), "{error}");
-}
-
-#[tokio::test]
-async fn redirect_to_another_host_gets_no_credentials() {
-    let (listening, elsewhere) = (faulty_http(), faulty_http());
-    let target = format!("/redirect/{}", elsewhere.port);
-    let http = McpServerStreamableHttp::new(listening.url(&target)).unwrap().bearer_token("secret");
-    http.header("x-api-key", "secret").unwrap().build().connect().await.err().unwrap();
-    let sse = McpServerSse::new(listening.url(&target)).unwrap().bearer_token("secret").build();
-    sse.connect().await.err().unwrap();
-    let seen = reqwest::get(elsewhere.url("/seen")).await.unwrap().text().await.unwrap();
-    assert_eq!(seen, "[]", "another host received a request");
-    let seen = reqwest::get(listening.url("/seen")).await.unwrap().text().await.unwrap();
-    assert!(seen.contains("Bearer secret"), "{seen}");
 }
 
 #[tokio::test]
@@ -377,7 +359,7 @@ async fn events_that_are_not_messages_are_skipped() {
 #[tokio::test]
 async fn idle_http_call_times_out() {
     let listening = faulty_http();
-    let server = acts(&listening, "hangs").read_timeout(Duration::from_millis(300)).build();
+    let server = acts(&listening, "hangs").read_timeout(Duration::from_secs(3)).build();
     let running = server.connect().await.unwrap();
     let outcome = server.direct_call_tool("act", json!({})).await.unwrap();
     assert!(matches!(&outcome, ToolOutcome::Retry(retry) if retry.message.contains("did not respond")), "{outcome:?}");

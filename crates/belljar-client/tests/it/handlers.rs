@@ -208,6 +208,23 @@ async fn sampling_can_be_forbidden() {
 }
 
 #[tokio::test]
+async fn capabilities_are_announced_only_if_their_handler_is_set() {
+    let announced = async |server: McpServerStdio| {
+        let outcome = server.build().direct_call_tool("announced", json!({})).await.unwrap();
+        let capabilities = output(outcome).as_json().unwrap().as_object().unwrap().clone();
+        // Extensions do not depend on these handlers.
+        capabilities.keys().filter(|name| *name != "extensions").cloned().collect::<Vec<String>>()
+    };
+    assert_eq!(announced(faulty("none")).await, [""; 0]);
+    assert_eq!(announced(faulty("none").roots([Root::new("file:///home")])).await, ["roots"]);
+    let declines = async |_: Elicitation| Ok(ElicitationResponse::Decline);
+    assert_eq!(announced(faulty("none").elicitation_handler(declines)).await, ["elicitation"]);
+    assert_eq!(announced(faulty("none").sampling_model(Mood::Responds)).await, ["sampling"]);
+    let forbidden = faulty("none").sampling_model(Mood::Responds).allow_sampling(false);
+    assert_eq!(announced(forbidden).await, [""; 0]);
+}
+
+#[tokio::test]
 async fn closures_are_hooks_around_calls() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let log = seen.clone();

@@ -1,14 +1,14 @@
 //! Servers for the tests: installed once by npm and pip into the build directory, started on separate ports.
 
-use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{LazyLock, Mutex};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use belljar_mcp_client::{McpServerStdio, ToolOutcome, ToolOutput};
+pub(crate) use belljar_testing::free_port;
 use belljar_testing::install;
 use serde_json::{Value, json};
 
@@ -79,8 +79,13 @@ pub(crate) fn faulty(fault: &str) -> McpServerStdio {
     McpServerStdio::new("python3").args(["-u", &script("faulty_server.py"), fault]).timeout(START_TIMEOUT)
 }
 
+/// Starts a faulty HTTP server; the URL's path selects the fault.
+pub(crate) fn faulty_http() -> TestServer {
+    TestServer::start("python3", &["-u", &script("faulty_http_server.py")])
+}
+
 /// The time within which servers must start, even on a busy machine.
-pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A server that listens on a port and is killed when this is dropped.
 pub(crate) struct TestServer {
@@ -150,17 +155,6 @@ fn drain(stream: impl std::io::Read + Send + 'static) {
     });
 }
 
-/// Returns a port that is currently unused and was not returned before.
-pub(crate) fn free_port() -> u16 {
-    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
-    loop {
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
-        if GIVEN.lock().unwrap().insert(port) {
-            return port;
-        }
-    }
-}
-
 /// Returns the output of a successful call.
 #[track_caller]
 pub(crate) fn output(outcome: ToolOutcome) -> ToolOutput {
@@ -181,11 +175,11 @@ pub(crate) fn notation(output: &ToolOutput) -> Value {
     }
 }
 
-/// Polls a condition until it holds; fails after 20 s.
+/// Polls a condition until it holds; fails after [`START_TIMEOUT`].
 pub(crate) async fn eventually(what: &str, condition: impl Fn() -> bool) {
     let started = Instant::now();
     while !condition() {
-        assert!(started.elapsed() < Duration::from_secs(20), "{what}: never");
+        assert!(started.elapsed() < START_TIMEOUT, "{what}: never");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

@@ -17,7 +17,7 @@ use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt};
 use serde_json::{Map, json};
 
-use crate::harness::output;
+use crate::harness::{START_TIMEOUT, output};
 
 /// A server that counts the requests for its lists.
 #[derive(Clone, Default)]
@@ -25,6 +25,8 @@ struct Counting {
     lists: Arc<Mutex<BTreeMap<&'static str, usize>>>,
     /// True to declare no capability.
     is_silent: bool,
+    /// The milliseconds for which the list of tools is valid, of a server that announces no changes.
+    ttl: Option<u64>,
 }
 
 impl Counting {
@@ -58,6 +60,9 @@ impl ServerHandler for Counting {
         if self.is_silent {
             return ServerConfig::new(ServerCapabilities::default());
         }
+        if self.ttl.is_some() {
+            return ServerConfig::new(ServerCapabilities::builder().enable_tools().build());
+        }
         let all = ServerCapabilities::builder().enable_tools().enable_resources().enable_prompts();
         let all = all.enable_tool_list_changed().enable_resources_list_changed().enable_prompts_list_changed();
         ServerConfig::new(all.build())
@@ -70,7 +75,12 @@ impl ServerHandler for Counting {
     ) -> Result<ListToolsResult, ErrorData> {
         self.count("tools");
         let schema = json!({"type": "object"}).as_object().unwrap().clone();
-        Ok(ListToolsResult::with_all_items(vec![Tool::new("change", "Announces changes of all lists.", schema)]))
+        let tools = vec![Tool::new("change", "Announces changes of all lists.", schema)];
+        let list = ListToolsResult::with_all_items(tools);
+        Ok(match self.ttl {
+            Some(ttl) => list.with_ttl_ms(ttl),
+            None => list,
+        })
     }
 
     async fn call_tool(
@@ -144,6 +154,23 @@ async fn list_all(server: &McpServer) {
     server.list_prompts().await.unwrap();
 }
 
+/// Lists what the server has listed once.
+async fn list_those_read_once(server: &McpServer, counting: &Counting) {
+    let counts = counting.counts();
+    if counts[0] == 1 {
+        server.list_tools().await.unwrap();
+    }
+    if counts[1] == 1 {
+        server.list_resources().await.unwrap();
+    }
+    if counts[2] == 1 {
+        server.list_resource_templates().await.unwrap();
+    }
+    if counts[3] == 1 {
+        server.list_prompts().await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn each_list_is_read_once_until_the_server_announces_a_change() {
     for era in [ProtocolEra::Legacy, ProtocolEra::Modern] {
@@ -155,17 +182,34 @@ async fn each_list_is_read_once_until_the_server_announces_a_change() {
         assert_eq!(counting.counts(), [1, 1, 1, 1], "{era:?}");
         assert!(server.list_tools().await.unwrap().is_same(&server.list_tools().await.unwrap()));
         assert_eq!(server.list_resources().await.unwrap()[0].uri, "mem://1");
-        // The subscription of the modern era may be established only after the first announcement.
+        // The subscription of the modern era may be established only after the first announcement, and those of the
+        // lists arrive one after the other.
         let started = std::time::Instant::now();
         while counting.counts() != [2, 2, 2, 2] {
-            assert!(started.elapsed().as_secs() < 20, "{era:?}: {:?}", counting.counts());
+            assert!(started.elapsed() < START_TIMEOUT, "{era:?}: {:?}", counting.counts());
             server.direct_call_tool("change", json!({})).await.unwrap();
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-            if counting.counts() == [1, 1, 1, 1] {
-                list_all(&server).await;
-            }
+            list_those_read_once(&server, &counting).await;
         }
-        assert_eq!(server.list_prompts().await.unwrap()[0].name, "prompt2", "{era:?}");
+        // Each list is the second one, unless a late announcement has it read once more.
+        assert_ne!(server.list_prompts().await.unwrap()[0].name, "prompt1", "{era:?}");
+        running.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn list_expires_after_its_time_only_in_the_modern_era_and_without_announcements() {
+    const HOUR: u64 = 3_600_000;
+    for (era, ttl, requests) in
+        [(ProtocolEra::Modern, 0, 2), (ProtocolEra::Modern, HOUR, 1), (ProtocolEra::Legacy, 0, 1)]
+    {
+        let counting = Counting { ttl: Some(ttl), ..Counting::default() };
+        let server = counting.server().era(era).build();
+        let running = server.connect().await.unwrap();
+        for _ in 0..2 {
+            assert_eq!(server.list_tools().await.unwrap().len(), 1);
+        }
+        assert_eq!(counting.counts()[0], requests, "{era:?}, {ttl} ms");
         running.close().await.unwrap();
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use belljar_mcp_client::oauth::{FileTokenStore, LoopbackRedirect, OAuth, TokenStore};
-use belljar_mcp_client::{McpError, McpServer, McpServerSse, McpServerStreamableHttp};
+use belljar_mcp_client::{McpError, McpServer, McpServerSse, McpServerStreamableHttp, RunContext};
 use serde_json::{Value, json};
 
 use crate::harness::{START_TIMEOUT, TestServer, eventually, free_port, output, script};
@@ -306,16 +306,36 @@ async fn token_that_expires_during_a_connection_is_refreshed() {
 }
 
 #[tokio::test]
+async fn token_of_a_run_replaces_that_of_oauth() {
+    for path in ["/mcp", "/sse"] {
+        let listening = private_server();
+        let server = McpServer::from_url(listening.url(path)).unwrap().timeout(START_TIMEOUT);
+        let server = server.oauth(oauth()).unwrap().build();
+        assert_eq!(ask(&server).await, "for your eyes");
+        let minted: Value = serde_json::from_str(&get(&listening, "/mint").await).unwrap();
+        let run = |token: &str| RunContext::new().bearer_token(token).unwrap();
+        let valid = server.for_run(&run(minted["access_token"].as_str().unwrap()));
+        assert_eq!(ask(&valid).await, "for your eyes");
+        // The user is not asked to replace a token of the run that the server rejects.
+        let invalid = server.for_run(&run("invalid"));
+        let error = invalid.direct_call_tool("look", json!({})).await.unwrap_err();
+        assert!(matches!(error, McpError::Unauthorized { .. }), "{path}: {error:?}");
+        assert_eq!(seen(&listening).await, ["registration", "consent", "token", "minted"], "{path}");
+        server.close_idle_sessions().await;
+    }
+}
+
+#[tokio::test]
 async fn waiting_for_consent_does_not_count_as_server_time() {
     let listening = private_server();
     let oauth = OAuth::new("http://127.0.0.1:1/callback", async |url: String| {
-        tokio::time::sleep(Duration::from_secs(7)).await;
+        tokio::time::sleep(Duration::from_secs(17)).await;
         let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
         let response = client.get(url).send().await.unwrap();
         Ok(response.headers()["location"].to_str().unwrap().to_owned())
     });
     let server =
-        McpServerStreamableHttp::new(listening.url("/mcp")).unwrap().timeout(Duration::from_secs(5)).oauth(oauth);
+        McpServerStreamableHttp::new(listening.url("/mcp")).unwrap().timeout(Duration::from_secs(15)).oauth(oauth);
     assert_eq!(ask(&server.build()).await, "for your eyes");
 }
 

@@ -58,8 +58,9 @@ fn requests_of_servers_and_settings_survive() {
         "form": {"message": "Name?", "schema": {"type": "object"}, "origin": {"server": "files"}}
     }))
     .unwrap();
-    assert_eq!(form.origin(), &RequestOrigin::new("files"));
+    assert_eq!(form, Elicitation::form("Name?", json!({"type": "object"}), RequestOrigin::new("files")));
     survives(&form);
+    survives(&Elicitation::url("Log in.", "https://example.org/login", "e1", RequestOrigin::new("files")));
     survives(&ElicitationResponse::Accept(json!({"name": "Ada"}).as_object().cloned()));
     survives(&Root::new("file:///home").named("home"));
     survives(&Progress::new(1.0, None, Some("half".into())));

@@ -1,7 +1,6 @@
 //! Calls that a server turns into tasks, with `rmcp`'s server in this process over a custom transport.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use belljar_mcp_client::transport::{Connector, OpenTransport};
@@ -23,6 +22,8 @@ use crate::harness::{START_TIMEOUT, eventually, faulty, output};
 struct State {
     asked: usize,
     answer: Option<Value>,
+    /// True to ask for input again after each answer.
+    insists: bool,
     cancelled: bool,
 }
 
@@ -50,7 +51,9 @@ impl ServerHandler for Slow {
         request: CallToolRequestParams,
         _context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        self.0.lock().unwrap().answer = Some(json!(request.name));
+        let mut state = self.0.lock().unwrap();
+        state.insists = request.name == "insists";
+        state.answer = Some(json!(request.name));
         Ok(CallToolResponse::Task(CreateTaskResult::new(task("started"))))
     }
 
@@ -67,13 +70,13 @@ impl ServerHandler for Slow {
         let payload = match (state.asked, answer.as_str()) {
             (1, _) | (_, Some("endless")) => TaskPayload::Working,
             (_, Some("fails")) => TaskPayload::Failed { error: object(json!({"code": -32603, "message": "no luck"})) },
-            (_, Some(_)) => {
-                let input_requests = serde_json::from_value(json!({"q": question})).unwrap();
-                TaskPayload::InputRequired { input_requests }
-            }
-            (_, None) => {
+            (_, None) if !state.insists => {
                 let text = answer["content"].to_string();
                 TaskPayload::Completed { result: object(json!({"content": [{"type": "text", "text": text}]})) }
+            }
+            _ => {
+                let input_requests = serde_json::from_value(json!({"q": question})).unwrap();
+                TaskPayload::InputRequired { input_requests }
             }
         };
         Ok(GetTaskResult::new(DetailedTask::new(task("half done"), payload)))
@@ -141,12 +144,28 @@ async fn failed_task_is_a_retry() {
 }
 
 #[tokio::test]
+async fn questions_of_a_task_are_limited() {
+    let slow = Slow::default();
+    let server = server(&slow);
+    let running = server.connect().await.unwrap();
+    let error = server.call_tool_raw("insists", json!({}), CallOptions::new()).await.unwrap_err();
+    assert!(matches!(&error, McpError::InvalidResponse { .. }), "{error:?}");
+    assert!(error.to_string().contains("more than 32 rounds of input"), "{error}");
+    // The first poll finds it at work, 32 questions are answered, and the next one is not.
+    assert_eq!(slow.0.lock().unwrap().asked, 34);
+    eventually("the task is cancelled", || slow.0.lock().unwrap().cancelled).await;
+    running.close().await.unwrap();
+}
+
+#[tokio::test]
 async fn dropped_call_cancels_its_task() {
     let slow = Slow::default();
     let server = server(&slow);
     let running = server.connect().await.unwrap();
-    let call = server.direct_call_tool("endless", json!({}));
-    tokio::time::timeout(Duration::from_millis(300), call).await.unwrap_err();
+    tokio::select! {
+        outcome = server.direct_call_tool("endless", json!({})) => panic!("{outcome:?}"),
+        () = eventually("the task is polled", || slow.0.lock().unwrap().asked > 0) => {}
+    }
     eventually("the task is cancelled", || slow.0.lock().unwrap().cancelled).await;
     running.close().await.unwrap();
 }

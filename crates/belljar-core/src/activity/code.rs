@@ -1,10 +1,11 @@
 //! A run or a cell: its beginning, its end, and the processor time that its thread took.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use belljar_audit::{Details, Event, sha256};
+use belljar_audit::{Details, Event, Identifier};
 use parking_lot::Mutex;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -37,7 +38,7 @@ impl CodeKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CodeOutcome {
     /// A word: `success`, `error`, `exit`, `limit:memory`, `interrupted`, `crash`, `install-error`, `failed`.
-    pub outcome: String,
+    pub outcome: Cow<'static, str>,
     /// The class of the exception, or the reason. Messages of exceptions may contain anything, and are left out.
     pub error: Option<String>,
 }
@@ -48,7 +49,7 @@ impl CodeOutcome {
         Self { outcome: "failed".into(), error: Some(error.to_string()) }
     }
 
-    fn of(outcome: &str) -> Self {
+    fn of(outcome: &'static str) -> Self {
         Self { outcome: outcome.into(), error: None }
     }
 
@@ -60,7 +61,7 @@ impl CodeOutcome {
         match reason {
             ExitReason::Exit(0) => Self::of("success"),
             ExitReason::Exit(status) => Self { outcome: "exit".into(), error: Some(format!("status {status}")) },
-            ExitReason::Limit(limit) => Self::of(&format!("limit:{}", limit.name())),
+            ExitReason::Limit(limit) => Self { outcome: format!("limit:{}", limit.name()).into(), error: None },
             ExitReason::Cancelled => Self::of("cancelled"),
             ExitReason::Crash(reason) => Self { outcome: "crash".into(), error: Some(reason.clone()) },
             ExitReason::Signal(signal) => Self { outcome: "crash".into(), error: Some(format!("signal {signal}")) },
@@ -107,7 +108,7 @@ pub struct CodeActivity(pub(super) Option<Arc<State>>);
 pub(super) struct State {
     pub(super) scope: Scope,
     kind: CodeKind,
-    sha256: Arc<str>,
+    sha256: Identifier,
     start: Instant,
     clock: CpuClock,
     cpu: AtomicU64,
@@ -123,11 +124,7 @@ impl CodeActivity {
         let begun = Self::resumed(scope, kind, code, clock);
         let (Some(state), Some(context)) = (&begun.0, &scope.0) else { return begun };
         let code = context.activity.audit.has_code().then(|| code.into());
-        scope.record(kind.events().0, || Details {
-            code_sha256: Some(state.sha256.clone()),
-            code,
-            ..Details::default()
-        });
+        scope.record(kind.events().0, || Details { code_sha256: Some(state.sha256), code, ..Details::default() });
         begun
     }
 
@@ -135,12 +132,12 @@ impl CodeActivity {
     pub fn resumed(scope: &Scope, kind: CodeKind, code: &str, clock: CpuClock) -> Self {
         let Some(context) = &scope.0 else { return Self::default() };
         if context.run.get().is_none() && context.activity.audit.is_on() {
-            let _ = context.run.set(context.activity.audit.next_run().to_string().into());
+            let _ = context.run.set(Identifier::Number(context.activity.audit.next_run()));
         }
         Self(Some(Arc::new(State {
             scope: scope.clone(),
             kind,
-            sha256: sha256(code).into(),
+            sha256: Identifier::for_code(code),
             start: Instant::now(),
             clock,
             cpu: AtomicU64::new(0),
@@ -170,11 +167,22 @@ impl CodeActivity {
 
     /// Continues the code on this thread, and adds its processor time.
     pub fn measure<T>(&self, work: impl FnOnce() -> T) -> T {
-        let Some(state) = self.0.as_ref().filter(|state| state.clock == CpuClock::Thread) else { return work() };
+        self.measure_with(None, work)
+    }
+
+    /// Does the same as [`CodeActivity::measure`], and adds the nanoseconds to `meter`, too. This needs no audit log,
+    /// and is right only if this thread continues the code.
+    pub fn measure_with<T>(&self, meter: Option<&AtomicU64>, work: impl FnOnce() -> T) -> T {
+        let own = self.0.as_ref().filter(|state| state.clock == CpuClock::Thread).map(|state| &state.cpu);
+        if own.is_none() && meter.is_none() {
+            return work();
+        }
         let begin = thread_time();
         let result = work();
         let spent = u64::try_from(thread_time().saturating_sub(begin).as_nanos()).unwrap_or(u64::MAX);
-        state.cpu.fetch_add(spent, Ordering::Relaxed);
+        for meter in [own, meter].into_iter().flatten() {
+            meter.fetch_add(spent, Ordering::Relaxed);
+        }
         result
     }
 
@@ -207,13 +215,15 @@ impl State {
             return;
         }
         let span = std::mem::take(&mut *self.stage.lock());
-        span.set(KeyValue::new("belljar.outcome", outcome.clone()));
+        if span.is_on() {
+            span.set(KeyValue::new("belljar.outcome", outcome.clone()));
+        }
         if outcome != "success" {
             span.fail(error.as_deref().filter(|_| outcome == "error").unwrap_or(&outcome), &outcome);
         }
         drop(span);
         self.scope.record(self.kind.events().1, || Details {
-            code_sha256: Some(self.sha256.clone()),
+            code_sha256: Some(self.sha256),
             outcome: Some(outcome),
             error,
             duration: Some(self.start.elapsed()),

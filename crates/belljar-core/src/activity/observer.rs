@@ -43,10 +43,10 @@ fn details(record: &ConnectionRecord) -> Details {
         (None, path) => path.clone(),
     };
     let outcome = match (allowed, status, error) {
-        (false, ..) => "refused".to_owned(),
-        (true, Some(status), _) => status.to_string(),
-        (true, None, Some(_)) => "failed".to_owned(),
-        (true, None, None) => "closed".to_owned(),
+        (false, ..) => "refused".into(),
+        (true, Some(status), _) => status.to_string().into(),
+        (true, None, Some(_)) => "failed".into(),
+        (true, None, None) => "closed".into(),
     };
     Details {
         name: Some(format!("{host}{port}")),

@@ -3,7 +3,7 @@
 use prost::{Message, Oneof};
 use serde::{Deserialize, Serialize};
 
-use super::{Arena, RaisedException, Unit};
+use super::{Arena, RaisedException, TimeZone, Unit};
 
 /// A request.
 #[derive(Clone, PartialEq, Message)]
@@ -82,6 +82,8 @@ pub(crate) struct ResourceLimits {
 pub(crate) struct OsPolicy {
     #[prost(oneof = "Clock", tags = "1, 2, 3")]
     pub(crate) clock: Option<Clock>,
+    #[prost(message, optional, tag = "4")]
+    pub(crate) time_zone: Option<LocalZone>,
     #[prost(message, optional, tag = "5")]
     pub(crate) sleep: Option<SleepMode>,
     #[prost(oneof = "RandomStart", tags = "6, 7, 8")]
@@ -98,6 +100,26 @@ pub(crate) enum Clock {
     CallHost(Unit),
     #[prost(message, tag = "3")]
     Fixed(FixedDateTime),
+}
+
+/// The zone of times without one.
+#[derive(Clone, PartialEq, Message, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct LocalZone {
+    #[prost(oneof = "Zone", tags = "1, 2, 3")]
+    pub(crate) zone: Option<Zone>,
+}
+
+/// The kinds of zones.
+#[derive(Clone, PartialEq, Oneof, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Zone {
+    #[prost(message, tag = "1")]
+    Utc(Unit),
+    #[prost(string, tag = "2")]
+    Name(String),
+    #[prost(message, tag = "3")]
+    Fixed(TimeZone),
 }
 
 /// A clock that stands still.

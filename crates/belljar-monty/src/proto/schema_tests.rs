@@ -141,7 +141,7 @@ fn types_are_the_messages_of_the_schema() {
         pool,
         Unit Arena MontyNode Indexes NodePair NodePairs BigInt Complex NamedTuple Date DateTime Time TimeDelta TimeZone
         Exception FileHandle Uuid Type ClassInstance Module Function RaisedException StackFrame CodeLoc SourceRange
-        ParentRequest Configure ResourceLimits OsPolicy FixedDateTime SleepMode SystemSleep RandomSeed
+        ParentRequest Configure ResourceLimits OsPolicy LocalZone FixedDateTime SleepMode SystemSleep RandomSeed
         InstallDependencies Feed NamedRef ResumeCall ExtFunctionResult ResumeNameLookup ResumeFutures FutureResult Load
         AbortFeed ChildEvent Print PrintSegment FunctionCall OsCall TextWrite BytesWrite Open Mkdir Rename Getenv
         DateTimeNow Urandom TimeCall SleepCall Import NameLookup ResolveFutures Complete ErrorEvent DumpResult

@@ -138,7 +138,7 @@ impl Session {
     }
 
     pub(crate) fn run(&mut self, code: &str) -> CellResult {
-        self.run_within(code, Some(Duration::from_secs(120)))
+        self.run_within(code, Some(Duration::from_secs(300)))
     }
 
     pub(crate) fn run_within(&mut self, code: &str, timeout: Option<Duration>) -> CellResult {

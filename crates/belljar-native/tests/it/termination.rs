@@ -11,6 +11,8 @@ use belljar_testing::{Capability, Trial};
 use crate::trials::harness::{PYTHON, Session, in_each, limits, options, strongest, text_of};
 
 const SECOND: Duration = Duration::from_secs(1);
+/// A time limit within which a cell that has little to do writes its first output, also on a busy machine.
+const SHORT_LIMIT: Duration = Duration::from_secs(5);
 
 pub(crate) fn trials() -> Vec<Trial> {
     let own = |name: &str, test: fn()| {
@@ -47,11 +49,13 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn too_long(session: &mut Session) {
-    let executed = session.run_within("x = 1\nprint('started')\nwhile True: pass", Some(SECOND));
+    // The first cell of a kernel takes longer.
+    session.text("1");
+    let executed = session.run_within("x = 1\nprint('started')\nwhile True: pass", Some(SHORT_LIMIT));
     assert_eq!(text_of(&executed), "started\n");
-    assert!(matches!(&executed.status, CellStatus::TimedOut { after: SECOND, .. }), "{executed:?}");
+    assert!(matches!(&executed.status, CellStatus::TimedOut { after: SHORT_LIMIT, .. }), "{executed:?}");
     let error = executed.status.error(&limits()).unwrap();
-    assert_eq!(error.to_string(), "TimeoutError: the cell ran longer than 1 s and was interrupted");
+    assert_eq!(error.to_string(), "TimeoutError: the cell ran longer than 5 s and was interrupted");
     assert_eq!(session.text("x"), "1");
 }
 
@@ -66,7 +70,8 @@ fn in_a_c_function(session: &mut Session) {
 
 fn does_not_stop(session: &mut Session) {
     let code = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('started')\nwhile True: pass";
-    let executed = session.run_within(code, Some(SECOND));
+    session.text("1");
+    let executed = session.run_within(code, Some(SHORT_LIMIT));
     assert_eq!(text_of(&executed), "started\n");
     assert_eq!(
         executed.status,
@@ -192,7 +197,8 @@ fn processor_time() {
     let limits = Limits { cpu_time: Some(SECOND), ..limits() };
     let native = NativeBackend::new(NativeOptions { limits, ..options(strongest()) }).unwrap();
     let mut session = Session::new(&native);
-    let burn = "import time\nwhile time.process_time() - begun < 0.6: pass";
+    // Together more than the limit, and each much less: the kernel needs some time itself.
+    let burn = "import time\nwhile time.process_time() - begun < 0.4: pass";
     for _ in 0..4 {
         session.text(&format!("import time\nbegun = time.process_time()\n{burn}"));
     }
@@ -256,7 +262,7 @@ fn nothing_is_left() {
     }
     let begun = Instant::now();
     while running(&marker) > 0 {
-        assert!(begun.elapsed() < 30 * SECOND, "{} processes are left", running(&marker));
+        assert!(begun.elapsed() < 60 * SECOND, "{} processes are left", running(&marker));
         std::thread::sleep(Duration::from_millis(20));
     }
 }

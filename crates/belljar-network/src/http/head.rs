@@ -1,5 +1,7 @@
 //! Heads of requests and responses: strict parsing, framing, and writing.
 
+use crate::policy::rules::is_same_header;
+
 /// The most bytes of a head.
 pub(crate) const MAX_HEAD: usize = 64 * 1024;
 
@@ -146,9 +148,9 @@ pub(crate) fn values<'a>(headers: &'a [Header], name: &'a str) -> impl Iterator<
     headers.iter().filter(move |(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_slice())
 }
 
-/// Removes a header.
+/// Removes a header, also with `_` instead of `-`.
 pub(crate) fn remove(headers: &mut Vec<Header>, name: &str) {
-    headers.retain(|(key, _)| !key.eq_ignore_ascii_case(name));
+    headers.retain(|(key, _)| !is_same_header(key, name));
 }
 
 /// Returns whether a header whose values are lists contains a token.

@@ -340,4 +340,6 @@ impl Layer {
 }
 
 #[cfg(test)]
+mod documented;
+#[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 use globset::{Glob, GlobBuilder, GlobMatcher};
 use percent_encoding::percent_decode_str;
 
-use super::path::decoded_path;
+use super::path::{decoded_path, has_whole_escapes};
 
 /// Headers that a rule must not set: they determine where a request goes and where it ends.
 const FIXED_HEADERS: [&str; 11] = [
@@ -20,15 +20,31 @@ const FIXED_HEADERS: [&str; 11] = [
     "accept-encoding",
 ];
 
-/// Headers by which some servers replace the method or the path of a request.
-const OVERRIDE_HEADERS: [&str; 6] = [
-    "x-http-method-override",
+/// Headers by which some servers replace the method, the path or the host of a request.
+const OVERRIDE_HEADERS: [&str; 19] = [
+    "forwarded",
+    "x-envoy-original-path",
+    "x-forwarded-host",
+    "x-forwarded-method",
+    "x-forwarded-path",
+    "x-forwarded-uri",
+    "x-host",
     "x-http-method",
+    "x-http-method-override",
     "x-method-override",
-    "x-original-url",
-    "x-rewrite-url",
+    "x-original-host",
+    "x-original-method",
+    "x-original-path",
     "x-original-uri",
+    "x-original-url",
+    "x-override-url",
+    "x-rewrite-path",
+    "x-rewrite-uri",
+    "x-rewrite-url",
 ];
+
+/// Parameters of the query by which some servers replace the method.
+const OVERRIDE_PARAMETERS: [&str; 4] = ["_method", "x-http-method", "x-http-method-override", "x-method-override"];
 
 /// A request as rules see it.
 pub(crate) struct RequestView<'a> {
@@ -97,9 +113,11 @@ pub(crate) struct Rule {
     pub(crate) methods: Vec<String>,
     /// Patterns of the decoded path, of which one has to match. All paths, if empty.
     pub(crate) paths: Vec<TextPattern>,
-    /// Parameters of the query. Each has to be there, and each of its values has to match.
+    /// Parameters of the query. Each has to be there, and each of its values has to match, also by names that servers
+    /// may read as this one.
     pub(crate) query: Vec<(String, TextPattern)>,
-    /// Headers, by lower-case names. Each has to be there, and each of its values has to match.
+    /// Headers. Each has to be there, and each of its values has to match, also by names that servers may read as this
+    /// one.
     pub(crate) headers: Vec<(String, TextPattern)>,
     /// Headers that replace those of the code. Values contain secrets as `${NAME}`.
     pub(crate) transform: Vec<(String, String)>,
@@ -119,29 +137,61 @@ impl Rule {
     fn matches(&self, request: &RequestView<'_>, path: &str, query: &str) -> bool {
         (self.methods.is_empty() || self.methods.iter().any(|method| method == request.method))
             && (self.paths.is_empty() || self.paths.iter().any(|pattern| pattern.matches(path)))
-            && self.query.iter().all(|(name, pattern)| {
-                all_match(
-                    form_urlencoded::parse(query.as_bytes()).filter(|(key, _)| key == name).map(|(_, value)| value),
-                    pattern,
-                )
-            })
-            && self.headers.iter().all(|(name, pattern)| {
-                let values = request.headers.iter().filter(|(key, _)| key.eq_ignore_ascii_case(name));
-                all_match(values.map(|(_, value)| String::from_utf8_lossy(value)), pattern)
-            })
+            && (self.query.is_empty() || is_unambiguous(query))
+            && self.query.iter().all(|(name, pattern)| query_matches(query, name, pattern))
+            && self.headers.iter().all(|(name, pattern)| headers_match(request.headers, name, pattern))
     }
 }
 
-/// Returns whether there are values and all of them match.
-fn all_match(values: impl Iterator<Item = impl AsRef<str>>, pattern: &TextPattern) -> bool {
-    let mut any = false;
-    for value in values {
-        if !pattern.matches(value.as_ref()) {
+/// Returns whether the query has the parameter, and all values match, also of names that servers may read as this one.
+fn query_matches(query: &str, name: &str, pattern: &TextPattern) -> bool {
+    let mut is_there = false;
+    for (key, value) in parameters(query).filter(|(key, _)| is_same_parameter(key, name)) {
+        if !pattern.matches(&value) {
             return false;
         }
-        any = true;
+        is_there |= key == name;
     }
-    any
+    is_there
+}
+
+/// Returns whether the header is there, and all values match, also of names that servers may read as this one.
+fn headers_match(headers: &[(String, Vec<u8>)], name: &str, pattern: &TextPattern) -> bool {
+    let mut is_there = false;
+    for (key, value) in headers.iter().filter(|(key, _)| is_same_header(key, name)) {
+        if !pattern.matches(&String::from_utf8_lossy(value)) {
+            return false;
+        }
+        is_there |= key.eq_ignore_ascii_case(name);
+    }
+    is_there
+}
+
+/// Returns the parameters of a query, decoded.
+fn parameters(query: &str) -> form_urlencoded::Parse<'_> {
+    form_urlencoded::parse(query.as_bytes())
+}
+
+/// Returns whether servers split and decode the query in the same way: some read `;` as `&`, or decode `%u0041`.
+fn is_unambiguous(query: &str) -> bool {
+    !query.contains(';') && has_whole_escapes(query)
+}
+
+/// Returns whether some servers read the two names of parameters as one: they ignore case and spaces, cut arrays
+/// (`name[]`) off, or replace dots and spaces by underscores.
+fn is_same_parameter(sent: &str, named: &str) -> bool {
+    let folded = |name: &str| {
+        let end = if named.contains('[') { name.len() } else { name.find(['[', '\0']).unwrap_or(name.len()) };
+        let name = name.get(..end).unwrap_or_default().trim();
+        name.replace(['.', ' '], "_").to_ascii_lowercase()
+    };
+    folded(sent) == folded(named)
+}
+
+/// Returns whether servers may read the two names of headers as one: gateways to programs (CGI, WSGI) read `_` as `-`.
+pub(crate) fn is_same_header(a: &str, b: &str) -> bool {
+    let folded = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    a.bytes().map(folded).eq(b.bytes().map(folded))
 }
 
 /// Returns the index of the first rule that matches.
@@ -157,9 +207,13 @@ pub(crate) fn matching_rule(rules: &[&Rule], request: &RequestView<'_>) -> Resul
     };
     if rules.iter().any(|rule| rule.restricts_target()) {
         let overrides =
-            |(name, _): &&(String, Vec<u8>)| OVERRIDE_HEADERS.iter().any(|header| name.eq_ignore_ascii_case(header));
+            |(name, _): &&(String, Vec<u8>)| OVERRIDE_HEADERS.iter().any(|header| is_same_header(name, header));
         if let Some((name, _)) = request.headers.iter().find(overrides) {
-            return Err(format!("the header {name} replaces the method or the path"));
+            return Err(format!("the header {name} replaces the method, the path or the host"));
+        }
+        let replaces = |name: &str| OVERRIDE_PARAMETERS.iter().any(|parameter| is_same_parameter(name, parameter));
+        if parameters(query).any(|(name, _)| replaces(name.as_ref())) {
+            return Err("a parameter of the query replaces the method".to_owned());
         }
     }
     rules
@@ -235,12 +289,52 @@ mod tests {
     }
 
     #[test]
+    fn parameters_and_headers_that_servers_may_read_as_the_named_one_have_to_match() {
+        let rule = Rule {
+            query: vec![("my_state".to_owned(), TextPattern::for_value("open*").unwrap())],
+            headers: vec![("x-team".to_owned(), TextPattern::for_value("a*").unwrap())],
+            ..Rule::default()
+        };
+        let team = ("X-Team", "a");
+        assert!(allowed(&rule, "GET", "/?my_state=open&MY.STATE=opened&state=x", &[team, ("X_TEAM", "ab")]));
+        for query in [
+            "my_state=open&My_State=all",
+            "my_state=open&my.state=all",
+            "my_state=open&my+state=all",
+            "my_state=open&my_state[]=all",
+            "my_state=open&my_state[x]=all",
+            "my_state=open&%20my_state=all",
+            "my_state=open&my_state%00=all",
+            "my_state=open;my_state=all",
+            "my_state=open&my_stat%u0065=all",
+            "my_state=open&x=%",
+            "my.state=open",
+        ] {
+            assert!(!allowed(&rule, "GET", &format!("/?{query}"), &[team]), "{query}");
+        }
+        assert!(!allowed(&rule, "GET", "/?my_state=open", &[team, ("X_Team", "b")]));
+        assert!(!allowed(&rule, "GET", "/?my_state=open", &[("X_Team", "a")]));
+        let array = Rule {
+            query: vec![("filter[state]".to_owned(), TextPattern::for_value("open").unwrap())],
+            ..Rule::default()
+        };
+        assert!(allowed(&array, "GET", "/?filter[state]=open&filter[kind]=x", &[]));
+        assert!(!allowed(&array, "GET", "/?filter[state]=open&filter[STATE]=all", &[]));
+    }
+
+    #[test]
     fn headers_that_replace_method_or_path_are_refused_with_such_rules() {
         let rule = Rule { methods: vec!["GET".to_owned()], ..Rule::default() };
         assert!(allowed(&rule, "GET", "/", &[]));
         assert!(!allowed(&rule, "POST", "/", &[]));
         assert!(!allowed(&rule, "get", "/", &[]));
-        assert!(!allowed(&rule, "GET", "/", &[("X-HTTP-Method-Override", "DELETE")]));
+        for name in ["X-HTTP-Method-Override", "X_HTTP_Method_Override", "X-Forwarded-Host", "Forwarded"] {
+            assert!(!allowed(&rule, "GET", "/", &[(name, "DELETE")]), "{name}");
+        }
+        for query in ["_method=DELETE", "_METHOD=DELETE", "a=b&%5fmethod=DELETE", "X-HTTP-Method-Override=DELETE"] {
+            assert!(!allowed(&rule, "GET", &format!("/?{query}"), &[]), "{query}");
+        }
+        assert!(allowed(&rule, "GET", "/?method=DELETE", &[("X-Forwarded-For", "192.0.2.1")]));
         assert!(allowed(&Rule::default(), "GET", "/", &[("X-HTTP-Method-Override", "DELETE")]));
     }
 }

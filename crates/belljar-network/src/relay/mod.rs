@@ -42,6 +42,8 @@ pub(crate) struct Relay {
     pub(crate) port: u16,
     /// The record of the connection, if it is not one of HTTP.
     pub(crate) record: Mutex<RecordGuard>,
+    /// The time at which the connection ends, whatever happens.
+    end: Option<Instant>,
     /// No request of HTTP is under way: the end of the connection is not an error.
     pub(crate) is_between_requests: AtomicBool,
 }
@@ -68,10 +70,18 @@ pub(crate) enum PhaseEnd {
 }
 
 impl Task {
-    pub(crate) fn new(connections: Arc<Connections>, channel: SharedChannel, host: Host, port: u16) -> Self {
+    /// Creates the task of a connection that lasts until `end` at most.
+    pub(crate) fn new(
+        connections: Arc<Connections>,
+        channel: SharedChannel,
+        host: Host,
+        port: u16,
+        end: Option<std::time::Instant>,
+    ) -> Self {
         let record = Mutex::new(RecordGuard::new(&connections, &host, port));
         let is_between_requests = AtomicBool::new(false);
-        Self { context: Relay { connections, channel, host, port, record, is_between_requests } }
+        let end = end.map(Instant::from_std);
+        Self { context: Relay { connections, channel, host, port, record, end, is_between_requests } }
     }
 }
 
@@ -213,12 +223,15 @@ impl Relay {
         }
     }
 
-    /// Waits until the connection was idle for too long, or has lasted too long.
+    /// Waits until the connection was idle for too long, or its end has come.
     async fn expired(&self) {
-        let limits = self.connections.limits();
-        let end = Instant::now() + limits.lifetime;
+        let idle = self.connections.limits().idle;
         loop {
-            let deadline = end.min(self.channel.last_activity() + limits.idle);
+            // Times beyond the clock's range are no limits.
+            let idle_end = self.channel.last_activity().checked_add(idle);
+            let Some(deadline) = [self.end, idle_end].into_iter().flatten().min() else {
+                return std::future::pending().await;
+            };
             if deadline <= Instant::now() {
                 return;
             }

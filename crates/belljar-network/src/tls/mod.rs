@@ -22,8 +22,8 @@ use tokio_rustls::client::TlsStream;
 use crate::policy::{Host, Policy};
 use crate::tls_request::TlsRequest;
 pub(crate) use answer::{failure_answer, success_answer};
-use verifier::Verifier;
 pub(crate) use verifier::{Trust, VerifyFailure};
+use verifier::{Verifier, is_certificate};
 
 /// The settings that are reused by later connections. Each holds the sessions that servers resume.
 const MAX_CONFIGS: usize = 16;
@@ -38,11 +38,15 @@ pub enum TrustError {
     /// The text is not PEM.
     #[error("failed to read certificate authorities: {0}")]
     Pem(String),
+    /// A block of the text, counted from 1, is not a certificate.
+    #[error("failed to read certificate authorities: block {0} is not a certificate")]
+    Certificate(usize),
 }
 
 /// The settings of TLS of a network.
 pub(crate) struct Tls {
-    provider: Arc<CryptoProvider>,
+    /// The algorithms, which the first connection sets up: code without connections does not wait for them.
+    provider: OnceLock<Arc<CryptoProvider>>,
     extra: Vec<CertificateDer<'static>>,
     /// The trust of the host: the machine's and the extra authorities.
     trust: OnceLock<Arc<Trust>>,
@@ -84,12 +88,15 @@ impl Tls {
             None => Vec::new(),
             Some(pem) => certificates(&pem)?,
         };
-        Ok(Self {
-            provider: Arc::new(aws_lc_rs::default_provider()),
-            extra,
-            trust: OnceLock::new(),
-            configs: Mutex::default(),
-        })
+        if let Some(index) = extra.iter().position(|der| !is_certificate(der)) {
+            return Err(TrustError::Certificate(index + 1));
+        }
+        Ok(Self { provider: OnceLock::new(), extra, trust: OnceLock::new(), configs: Mutex::default() })
+    }
+
+    /// Returns the algorithms of TLS.
+    fn provider(&self) -> &Arc<CryptoProvider> {
+        self.provider.get_or_init(|| Arc::new(aws_lc_rs::default_provider()))
     }
 
     /// Returns the trust of the host. The first call reads the machine's trust store.
@@ -147,7 +154,7 @@ impl Tls {
         };
         let Some(name) = name else { return false };
         let Some([leaf, intermediates @ ..]) = stream.get_ref().1.peer_certificates() else { return false };
-        self.trust().verify(&self.provider, leaf, intermediates, Some(&name)).is_ok()
+        self.trust().verify(self.provider(), leaf, intermediates, Some(&name)).is_ok()
     }
 
     /// Returns the settings for the options of the code.
@@ -181,9 +188,9 @@ impl Tls {
                 Some(Arc::new(Trust::new(Vec::new(), &certificates)))
             }
         };
-        let verifier = Verifier::new(Arc::clone(&self.provider), trust, request.check_hostname);
+        let verifier = Verifier::new(Arc::clone(self.provider()), trust, request.check_hostname);
         let versions: &[_] = if only_13 { &[&TLS13] } else { &[&TLS13, &TLS12] };
-        let builder = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
+        let builder = ClientConfig::builder_with_provider(Arc::clone(self.provider()))
             .with_protocol_versions(versions)
             .map_err(|error| TlsFailure::Protocol(error.to_string()))?;
         let mut config = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth();
@@ -247,4 +254,25 @@ fn failure(error: &io::Error) -> TlsFailure {
         return TlsFailure::Protocol("the server closed the connection during the handshake".to_owned());
     }
     TlsFailure::Protocol(source.map_or_else(|| error.to_string(), ToString::to_string))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_set_up_before_a_connection() {
+        let tls = Tls::new(None).unwrap();
+        assert!(tls.provider.get().is_none() && tls.trust.get().is_none() && tls.configs.lock().is_empty());
+    }
+
+    #[test]
+    fn authorities_that_are_not_certificates_are_refused() {
+        let error = |text: &str| Tls::new(Some(text.as_bytes().to_vec())).err().map(|error| error.to_string());
+        let refused = |reason: &str| Some(format!("failed to read certificate authorities: {reason}"));
+        assert_eq!(error("not a certificate"), refused("no certificates in PEM"));
+        let block = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        assert_eq!(error(block), refused("block 1 is not a certificate"));
+        assert!(error("-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n").is_some());
+    }
 }

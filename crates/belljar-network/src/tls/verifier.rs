@@ -193,6 +193,11 @@ fn unknown_issuer(leaf: &CertificateDer<'_>, intermediates: &[CertificateDer<'_>
     }
 }
 
+/// Returns whether the bytes are a certificate.
+pub(super) fn is_certificate(der: &[u8]) -> bool {
+    X509Certificate::from_der(der).is_ok_and(|(rest, _)| rest.is_empty())
+}
+
 fn is_self_signed(der: &[u8]) -> bool {
     X509Certificate::from_der(der).is_ok_and(|(_, certificate)| certificate.subject() == certificate.issuer())
 }

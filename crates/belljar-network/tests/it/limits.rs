@@ -8,6 +8,9 @@ use belljar_network::{NetworkLimits, RefusalKind};
 use crate::client::{Setup, World, policy};
 use crate::server::{Server, http, response, tls};
 
+/// A limit of time that a test reaches, and that a busy machine does not reach between two steps of a test.
+const SHORT_TIME: Duration = Duration::from_secs(3);
+
 fn world(port: u16, limits: NetworkLimits) -> World {
     Setup::new(&policy(port)).limits(limits).build()
 }
@@ -91,7 +94,7 @@ fn a_code_that_does_not_read_stops_the_server() {
             seen.lock().unwrap().push(0);
         }
     });
-    let world = world(server.port, NetworkLimits { idle: Duration::from_millis(500), ..NetworkLimits::default() });
+    let world = world(server.port, NetworkLimits { idle: SHORT_TIME, ..NetworkLimits::default() });
     let client = world.connect("a.test", server.port);
     // The connection fails for being idle: the server was not read from once the buffer was full.
     world.records.wait(1);
@@ -102,7 +105,7 @@ fn a_code_that_does_not_read_stops_the_server() {
 #[test]
 fn silent_servers_time_out() {
     let server = silent_server();
-    let world = world(server.port, NetworkLimits { idle: Duration::from_millis(200), ..NetworkLimits::default() });
+    let world = world(server.port, NetworkLimits { idle: SHORT_TIME, ..NetworkLimits::default() });
     let client = world.connect("a.test", server.port);
     client.write_all(b"hello").unwrap();
     assert_eq!(client.read_some(1).unwrap_err().kind(), io::ErrorKind::TimedOut);
@@ -115,7 +118,7 @@ fn silent_servers_time_out() {
 #[test]
 fn idle_connections_of_http_end_without_an_error() {
     let server = Server::start(http(|_| response(b"hello")));
-    let world = world(server.port, NetworkLimits { idle: Duration::from_millis(200), ..NetworkLimits::default() });
+    let world = world(server.port, NetworkLimits { idle: SHORT_TIME, ..NetworkLimits::default() });
     let client = world.connect("a.test", server.port);
     assert_eq!(client.get("/", "").text(), "hello");
     assert_eq!(client.read_to_end().unwrap(), b"");
@@ -125,7 +128,7 @@ fn idle_connections_of_http_end_without_an_error() {
 #[test]
 fn servers_that_never_finish_the_handshake_time_out() {
     let server = silent_server();
-    let world = world(server.port, NetworkLimits { connect: Duration::from_millis(200), ..NetworkLimits::default() });
+    let world = world(server.port, NetworkLimits { connect: SHORT_TIME, ..NetworkLimits::default() });
     let client = world.connect("a.test", server.port);
     let answer = client.start_tls(&crate::client::verified("a.test"));
     assert_eq!(answer["error"]["message"], "the handshake timed out");
@@ -135,12 +138,37 @@ fn servers_that_never_finish_the_handshake_time_out() {
 fn a_slow_drip_ends_with_the_time_of_a_connection() {
     let server = Server::start(|stream, _| {
         while stream.write_all(b"x").is_ok() {
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(200));
         }
     });
-    let limits = NetworkLimits { lifetime: Duration::from_millis(300), ..NetworkLimits::default() };
+    let limits = NetworkLimits { lifetime: SHORT_TIME, ..NetworkLimits::default() };
     let client = world(server.port, limits).connect("a.test", server.port);
     assert!(!client.read_rest().is_empty());
+}
+
+#[test]
+fn the_time_of_all_connections_of_a_run_is_limited() {
+    let server = silent_server();
+    let world = world(server.port, NetworkLimits { total: Duration::from_secs(1), ..NetworkLimits::default() });
+    let clients = [world.connect("a.test", server.port), world.connect("a.test", server.port)];
+    for client in &clients {
+        assert_eq!(client.read_some(1).unwrap_err().kind(), io::ErrorKind::TimedOut);
+    }
+    assert!(world.records.wait(2).iter().all(|record| record.error.is_some()));
+    let address = world.connections.resolve("a.test").unwrap()[0];
+    let refusal = world.connections.connect((address, server.port).into()).unwrap_err();
+    assert_eq!(refusal.kind(), RefusalKind::Limit);
+    assert!(refusal.to_string().ends_with("the network was used for more than 1 seconds"), "{refusal}");
+    world.connections.start_run();
+    drop(world.connect("a.test", server.port));
+}
+
+#[test]
+fn times_beyond_the_clock_are_no_limits() {
+    let server = Server::start(http(|_| response(b"hello")));
+    let (lifetime, total, idle) = (Duration::MAX, Duration::MAX, Duration::MAX);
+    let world = world(server.port, NetworkLimits { lifetime, total, idle, ..NetworkLimits::default() });
+    assert_eq!(world.connect("a.test", server.port).get("/", "").text(), "hello");
 }
 
 #[test]

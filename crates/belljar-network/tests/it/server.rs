@@ -53,7 +53,7 @@ impl Server {
                 let Ok(stream) = stream else { return };
                 *server_accepted.lock().unwrap() += 1;
                 stream.set_nodelay(true).unwrap();
-                stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+                stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
                 let (config, handler, seen) = (config.clone(), Arc::clone(&handler), Arc::clone(&server_seen));
                 thread::spawn(move || serve(stream, config, handler.as_ref(), &seen));
             }

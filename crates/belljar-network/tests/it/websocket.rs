@@ -88,7 +88,7 @@ fn echoed_guesses_end_before_they_find_the_secret() {
         client.read_exact(SWITCH.len() + 5).unwrap();
         client.write_all(&SECRET.as_bytes()[..6]).unwrap();
         // Nothing but the end of the connection can make the guess readable before more bytes follow.
-        let deadline = std::time::Instant::now() + std::time::Duration::from_millis(150);
+        let deadline = std::time::Instant::now() + std::time::Duration::from_millis(400);
         while !client.connection.readiness().readable && std::time::Instant::now() < deadline {
             std::thread::yield_now();
         }

@@ -197,7 +197,8 @@ mod tests {
     #[test]
     fn large_library_is_compiled_quickly_then_optimized() {
         let fixture = Fixture::new();
-        let libraries = fixture.libraries(Duration::from_millis(200));
+        // Long enough to look at the quickly compiled code before.
+        let libraries = fixture.libraries(Duration::from_secs(5));
         libraries.compile_all(&[(fixture.hash, fixture.bytes.clone())], &NoProgress);
         let quick = libraries.library(&fixture.bytes).unwrap();
         assert_eq!(fixture.tier(&libraries), Some(CompileTier::Quick));

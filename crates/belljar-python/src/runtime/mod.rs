@@ -7,7 +7,6 @@ mod release;
 mod verify;
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -53,7 +52,7 @@ impl Default for DownloadSources {
 pub struct RuntimeFiles {
     /// The release that the files belong to.
     pub release: &'static Release,
-    /// The path of `pyodide.asm.wasm`.
+    /// The path of `pyodide.asm.wasm`. A bundle contains the file in compressed form: see [`RuntimeFiles::read`].
     pub wasm: PathBuf,
     /// The path of `python_stdlib.zip`.
     pub stdlib: PathBuf,
@@ -81,7 +80,8 @@ impl RuntimeFiles {
         }
     }
 
-    /// Reads a file and verifies it again at the same time, so that the used content is the verified content.
+    /// Reads a file, which may be compressed in a bundle, and verifies it again at the same time, so that the used content
+    /// is the verified content.
     pub fn read(&self, file: RuntimeFile) -> Result<Vec<u8>, RuntimeError> {
         let mut bytes = Vec::new();
         let path = self.path(file).to_path_buf();
@@ -158,8 +158,8 @@ fn locate_in_directory(release: &'static Release, directory: &Path) -> Result<Ru
 }
 
 fn check(path: &Path, release: &Release, file: RuntimeFile, bytes: &mut Vec<u8>) -> Result<(), FileProblem> {
-    let mut reader = File::open(path)?;
-    let collected = verify::copy(&mut reader, release.digest(file), &NoProgress, &mut |part| {
+    let mut reader = belljar_cache::open_file(path)?;
+    let collected = verify::copy(&mut *reader, release.digest(file), &NoProgress, &mut |part| {
         bytes.extend_from_slice(part);
         Ok(())
     });

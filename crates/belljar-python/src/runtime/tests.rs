@@ -182,7 +182,8 @@ fn serve(answer: impl Fn(&str, &mut TcpStream) + Send + 'static) -> DownloadSour
     DownloadSources {
         cdn: format!("http://{address}"),
         npm: "no-such-npm".into(),
-        stall_timeout: Duration::from_millis(300),
+        // Long, since a busy machine stalls, too.
+        stall_timeout: Duration::from_secs(60),
     }
 }
 
@@ -294,7 +295,25 @@ fn stalled_connection_times_out() {
         respond(stream, "200 OK\r\nContent-Length: 4", b"wa");
         keep.send(stream.try_clone().unwrap()).unwrap();
     });
-    let error = cdn_error(&sources);
+    let error = cdn_error(&DownloadSources { stall_timeout: Duration::from_secs(3), ..sources });
     assert!(matches!(error, SourceError::Interrupted { .. }), "{error:?}");
     drop(kept);
+}
+
+#[test]
+fn compressed_file_of_a_bundle_is_verified_and_read_as_it_was() {
+    let directory = tiny_directory();
+    let (wasm, compressed) = (directory.path().join("pyodide.asm.wasm"), directory.path().join("pyodide.asm.wasm.zst"));
+    fs::remove_file(wasm).unwrap();
+    let files = RuntimeFiles::in_directory(&TINY, directory.path());
+    fs::write(&compressed, zstd::encode_all(&b"wasm"[..], 1).unwrap()).unwrap();
+    assert_eq!(files.read(RuntimeFile::Wasm).unwrap(), b"wasm");
+    for changed in [&b"WASM"[..], b"wasm and more"] {
+        fs::write(&compressed, zstd::encode_all(changed, 1).unwrap()).unwrap();
+        let error = files.read(RuntimeFile::Wasm).unwrap_err();
+        assert!(matches!(error, RuntimeError::Changed { problem: FileProblem::Mismatch(_), .. }), "{error}");
+    }
+    fs::remove_file(&compressed).unwrap();
+    let error = files.read(RuntimeFile::Wasm).unwrap_err();
+    assert!(matches!(error, RuntimeError::Changed { problem: FileProblem::Unreadable(_), .. }), "{error}");
 }

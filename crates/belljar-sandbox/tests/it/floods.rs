@@ -76,7 +76,7 @@ while True:
 /// Runs code that fills buffers and then ends, in a sandbox with a limit of `memory_mebibytes`. The code itself is
 /// bounded: without the limit it would take about a hundred megabytes.
 fn exceeds_memory(code: &str, memory_mebibytes: u64) -> TestResult {
-    let code = format!("{FILL}\n{code}\nprint('filled', flush=True)\ntime.sleep(20)");
+    let code = format!("{FILL}\n{code}\nprint('filled', flush=True)\ntime.sleep(100)");
     let memory_bytes = Some(memory_mebibytes * MEBIBYTE);
     let mut running = run(&code, ResourceLimits { memory_bytes, ..ResourceLimits::default() })?;
     let text = running.rest()?;

@@ -235,7 +235,7 @@ impl Attacked {
         let (channel, its_channel) = UnixStream::pair()?;
         let worker = template.fork(&[its_channel.as_fd()])?;
         drop(its_channel);
-        channel.set_read_timeout(Some(Duration::from_secs(20)))?;
+        channel.set_read_timeout(Some(Duration::from_secs(60)))?;
         let report = template.report().clone();
         Ok(Self { channel: Mutex::new(channel), report, worker, _template: template })
     }

@@ -170,7 +170,7 @@ pub(super) async fn questions(State(admin): State<Admin>) -> Json<Questions> {
     let Some(history) = admin.sessions().history() else { return Json(Questions { questions: Vec::new() }) };
     let mut questions = Vec::new();
     for session in history.asking() {
-        let handle: &SessionHandle = &session.handle;
+        let handle: &SessionHandle = session.handle();
         for cell in session.cells().iter().filter(|cell| !cell.has_ended()) {
             let open = cell.questions().into_iter().map(|question| OpenQuestion {
                 session: handle.as_str().to_owned(),

@@ -48,12 +48,17 @@ impl AdminError {
         Self::new(StatusCode::CONFLICT, "the code runs once, without a session: it can be interrupted only")
     }
 
+    pub(super) fn of_feeds() -> Self {
+        let detail = "a client of Monty's protocol runs the feeds of this session: they can be interrupted only";
+        Self::new(StatusCode::CONFLICT, detail)
+    }
+
     pub(super) fn elsewhere() -> Self {
         Self::new(StatusCode::CONFLICT, "the session is in use in another replica")
     }
 
     pub(super) fn busy() -> Self {
-        Self::new(StatusCode::CONFLICT, "the session runs a cell")
+        Self::new(StatusCode::CONFLICT, "the session runs a cell: wait for its end, or interrupt it")
     }
 
     pub(super) fn internal(error: &dyn std::error::Error) -> Self {

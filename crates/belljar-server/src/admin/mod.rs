@@ -43,7 +43,7 @@ use axum::http::header::CACHE_CONTROL;
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::get;
-use belljar_audit::{Details, Event, digest, owner_name};
+use belljar_audit::{Details, Event, Identifier, owner_name};
 use belljar_core::Activity;
 use belljar_sessions::{Place, SessionActivity, SessionHandle, SessionId, SessionOverview, Sessions};
 use tokio::sync::Semaphore;
@@ -109,10 +109,10 @@ struct OperationRecorder {
 
 impl OperationRecorder {
     /// Returns the digest of the session that the path of a request names, if it exists.
-    fn session(&self, parameters: &RawPathParams) -> Option<Arc<str>> {
+    fn session(&self, parameters: &RawPathParams) -> Option<Identifier> {
         let (_, handle) = parameters.iter().find(|(name, _)| *name == "handle")?;
         let found = self.sessions.overview_of(&SessionHandle::parse(handle)?)?;
-        Some(digest(found.id.as_str()).into())
+        Some(Identifier::for_secret(found.id.as_str()))
     }
 }
 
@@ -135,7 +135,7 @@ async fn record_operation(
         session,
         name: Some(recorder.id.into()),
         arguments: Some(line),
-        outcome: Some(response.status().as_str().into()),
+        outcome: Some(response.status().as_str().to_owned().into()),
         by: Some("operator"),
         duration: Some(begin.elapsed()),
         ..Details::default()
@@ -156,7 +156,9 @@ impl Admin {
 
     /// Finds a session whose files can be read now: reading waits for the call that runs.
     async fn open_idle(&self, handle: &str) -> Result<(SessionTools, SessionId), AdminError> {
-        match self.find(handle)?.activity {
+        let found = self.find(handle)?;
+        match found.activity {
+            _ if found.is_feeds => self.open(handle).await,
             SessionActivity::Running | SessionActivity::Waiting => Err(AdminError::busy()),
             SessionActivity::Idle | SessionActivity::Asleep | SessionActivity::Away | SessionActivity::Completed => {
                 self.open(handle).await
@@ -171,6 +173,7 @@ impl Admin {
         match found.activity {
             SessionActivity::Completed => return Err(AdminError::ended()),
             _ if found.is_run => return Err(AdminError::runs_once()),
+            _ if found.is_feeds => return Err(AdminError::of_feeds()),
             SessionActivity::Away => match self.sessions().locate(&found.id).await? {
                 Place::Here => {}
                 Place::Elsewhere(_) => return Err(AdminError::elsewhere()),

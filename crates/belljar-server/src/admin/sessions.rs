@@ -199,7 +199,7 @@ pub(super) async fn interrupt(
     Path(handle): Path<String>,
 ) -> Result<Json<Done>, AdminError> {
     let found = admin.find(&handle)?;
-    if found.is_run {
+    if found.is_run || found.is_feeds {
         let run = admin.sessions().history().and_then(|history| history.find(&found.id));
         return Ok(Json(Done { done: run.is_some_and(|run| run.stop()) }));
     }

@@ -39,6 +39,8 @@ pub(super) struct SessionView {
     pub(super) memory: Option<u64>,
     /// True for a call of run_python_code. Unless it can wait on the disk, it can be interrupted only
     pub(super) is_program: bool,
+    /// True for a session of Monty's protocol: its client runs its feeds, and operators can interrupt them only
+    pub(super) is_feeds: bool,
 }
 
 impl SessionView {
@@ -55,6 +57,7 @@ impl SessionView {
             code: overview.last_code.trim_start().chars().take(MAX_LISTED_CODE).collect(),
             memory: overview.memory,
             is_program: overview.is_program,
+            is_feeds: overview.is_feeds,
         }
     }
 }
@@ -112,6 +115,9 @@ pub(super) struct CellView {
     pub(super) questions: Vec<QuestionView>,
     /// The most bytes of memory that the session's interpreter has had
     pub(super) memory: Option<u64>,
+    /// The processor time of the code until its last wait or its end, in milliseconds; absent if other processes run it
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cpu_ms: Option<f64>,
 }
 
 /// A piece of output.
@@ -202,6 +208,7 @@ impl CellView {
             installed,
             questions,
             memory,
+            cpu,
         } = record.snapshot();
         let (name, error) = described(&state, limits);
         let call = |call: belljar_sessions::RecordedCall| CallView {
@@ -240,6 +247,7 @@ impl CellView {
             files: files.into_iter().map(change).collect(),
             questions: questions.into_iter().map(question_view).collect(),
             memory,
+            cpu_ms: cpu.map(|cpu| cpu.as_secs_f64() * 1e3),
         }
     }
 }
@@ -341,6 +349,7 @@ pub(super) fn stored_cell(number: u64, cell: &Value) -> CellView {
         files: Vec::new(),
         questions: Vec::new(),
         memory: None,
+        cpu_ms: None,
     }
 }
 

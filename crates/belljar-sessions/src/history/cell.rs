@@ -1,40 +1,44 @@
 //! The record of a cell.
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | `state` | what the cell has done so far |
+//! | `asking` | its questions and their answers |
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+mod asking;
+mod state;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
+use belljar_core::activity::CpuClock;
 use belljar_core::kernel::CellObserver;
 use belljar_core::mime::{DisplayEvent, Image, ImageFormat, MimeBundle};
 use belljar_core::truncation::cut_middle;
-use belljar_core::{
-    CellStatus, ConnectionRecord, OperatorAnswer, Outcome, Output, Party, RunReport, Stream, ToolCallEvent,
-};
+use belljar_core::{CellStatus, ConnectionRecord, Outcome, Output, RunReport, Stream, ToolCallEvent};
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::Semaphore;
 
 use super::observer::WatchedObserver;
 use super::output::BoundedOutput;
 use super::questions::Questions;
-use super::snapshot::{CellSnapshot, CellState, RecordedCall};
-use super::{CellQuestion, History, Place, SessionChange, SessionHistory};
+use super::snapshot::{CellSnapshot, CellState};
+use super::{History, Place, SessionChange, SessionHistory};
 use crate::error::SessionError;
-use crate::report::{CellReport, FileChange};
-use crate::runs::{Run, RunAnswer, RunState};
+use crate::report::CellReport;
+use crate::runs::Run;
 use crate::sessions::milliseconds_now;
+use state::{State, size_of_error};
 
-/// The maximum number of bytes of the recorded code of a cell, and of a question.
+/// The maximum number of bytes of the recorded code of a cell.
 const MAX_CODE: usize = 64 << 10;
-const MAX_QUESTION: usize = 8 << 10;
-/// The maximum number of open questions of a cell. Further calls of tools ask once others have their answers.
-const MAX_QUESTIONS: usize = 64;
-/// The maximum number of recorded calls of tools, and connections, of a cell.
-const MAX_CALLS: usize = 500;
+/// The maximum number of recorded connections of a cell.
 const MAX_CONNECTIONS: usize = 200;
 /// The maximum number of bytes of the names of a cell's packages.
 const MAX_INSTALLED: usize = 16 << 10;
-/// The number of bytes that a record, a call, a connection and a file count in addition to their texts.
+/// The number of bytes that a record, a connection and a file count in addition to their texts.
 const RECORD_BYTES: usize = 1024;
-const CALL_BYTES: usize = 200;
 const CONNECTION_BYTES: usize = 200;
 const FILE_BYTES: usize = 100;
 /// The number of bytes by which a cell grows until the history counts them.
@@ -53,26 +57,14 @@ pub struct CellRecord {
     run: OnceLock<Weak<Run>>,
     place: Place,
     state: Mutex<State>,
-    /// The permits for open questions.
-    asking: Arc<Semaphore>,
+    /// The permits for open questions, once there is one.
+    asking: OnceLock<Arc<Semaphore>>,
+    /// Set while a feed waits for its client.
+    is_waiting: AtomicBool,
+    /// The nanoseconds of processor time of the code so far; zero if they are not measured.
+    cpu: AtomicU64,
     /// The bytes that the history has counted for this record. Changed while the session's state is locked.
     counted: AtomicUsize,
-}
-
-struct State {
-    state: CellState,
-    began: Option<u64>,
-    ended: Option<u64>,
-    output: BoundedOutput,
-    files: Vec<FileChange>,
-    calls: Vec<RecordedCall>,
-    omitted_calls: u64,
-    connections: Vec<ConnectionRecord>,
-    installed: Vec<String>,
-    questions: Questions,
-    memory: Option<u64>,
-    /// The bytes of the calls, connections, packages and files, and of the error.
-    other_bytes: usize,
 }
 
 impl CellRecord {
@@ -83,7 +75,8 @@ impl CellRecord {
         session: &Arc<SessionHistory>,
         history: &Arc<History>,
     ) -> Self {
-        let code: Arc<str> = bounded(code, MAX_CODE).into();
+        // A byte of code has six bytes in JSON at most.
+        let code: Arc<str> = if code.len() <= MAX_CODE / 6 { code.into() } else { bounded(code, MAX_CODE).into() };
         let state = State {
             state: CellState::Pending,
             began: None,
@@ -106,7 +99,9 @@ impl CellRecord {
             run: OnceLock::new(),
             place: Place { history: Arc::downgrade(history), session: Arc::downgrade(session) },
             state: Mutex::new(state),
-            asking: Arc::new(Semaphore::new(MAX_QUESTIONS)),
+            asking: OnceLock::new(),
+            is_waiting: AtomicBool::new(false),
+            cpu: AtomicU64::new(0),
             counted: AtomicUsize::new(0),
         }
     }
@@ -145,6 +140,12 @@ impl CellRecord {
         self.state.lock().output.omit();
     }
 
+    /// Returns the nanoseconds of processor time of the code, to which the threads that continue it add. `clock` says
+    /// whose time that is: without one, nothing is measured.
+    pub(crate) fn cpu(&self, clock: CpuClock) -> Option<&AtomicU64> {
+        (clock == CpuClock::Thread).then_some(&self.cpu)
+    }
+
     pub(crate) fn set_run(&self, run: &Arc<Run>) {
         let _ = self.run.set(Arc::downgrade(run));
     }
@@ -177,55 +178,19 @@ impl CellRecord {
             installed: now.installed.clone(),
             questions,
             memory: now.memory,
+            cpu: Some(Duration::from_nanos(self.cpu.load(Ordering::Relaxed))).filter(|cpu| !cpu.is_zero()),
         }
     }
 
     /// Returns the state.
     pub fn current_state(&self) -> CellState {
-        let is_waiting = self.run().is_some_and(|run| run.state().is_waiting());
+        let is_waiting =
+            self.is_waiting.load(Ordering::Relaxed) || self.run().is_some_and(|run| run.state().is_waiting());
         let state = self.state.lock();
         match &state.state {
             CellState::Running if is_waiting || !state.questions.open().is_empty() => CellState::Waiting,
             other => other.clone(),
         }
-    }
-
-    /// Returns the open questions.
-    pub fn questions(&self) -> Vec<CellQuestion> {
-        let mut questions = self.state.lock().questions.open();
-        if let Some(run) = self.run().filter(|run| run.state() != RunState::Completed) {
-            let visible = run.visible_questions().into_iter().take(MAX_QUESTIONS);
-            questions.extend(visible.map(|question| CellQuestion {
-                is_approval: !Run::is_input(question.call),
-                number: question.call,
-                message: bounded(&question.message, MAX_QUESTION),
-            }));
-        }
-        questions
-    }
-
-    /// Answers a question with a line, or declines it. Returns false if the cell does not wait for this answer.
-    pub fn answer(&self, number: u64, line: Option<String>) -> bool {
-        let reply = self.state.lock().questions.take(number);
-        let is_answered = match reply {
-            Some(reply) => {
-                reply(line);
-                true
-            }
-            None => self.run().is_some_and(|run| {
-                let answer = line.map_or(RunAnswer::Declined, RunAnswer::Text);
-                run.answer(number, answer, Party::Operator).is_ok()
-            }),
-        };
-        if is_answered {
-            self.note_questions();
-        }
-        is_answered
-    }
-
-    /// Tells operators that the questions have changed.
-    pub(crate) fn note_questions(&self) {
-        self.send(SessionChange::QuestionsChanged);
     }
 
     /// Returns the observer that records what the cell does, and passes it to `inner`.
@@ -276,8 +241,7 @@ impl CellRecord {
                     state.output.push_bundle(&bundle_of(image), Output::Display);
                 }
                 if let Outcome::Success(Some(value)) = &report.outcome {
-                    let bundle: MimeBundle = [("text/plain".to_owned(), value.text.as_str().into())].into();
-                    state.output.push_bundle(&bundle, Output::ExecuteResult);
+                    state.output.push_value(&value.text);
                 }
                 let status = CellStatus::from(&report.outcome);
                 state.other_bytes += size_of_error(&status);
@@ -288,6 +252,29 @@ impl CellRecord {
             Err(reason) => state.state = CellState::NotRun(reason),
         }
         self.end(state);
+    }
+
+    /// Ends the record of a feed, whose output was recorded while it ran.
+    pub(super) fn complete_feed(&self, result: Result<CellStatus, String>) {
+        let mut state = self.state.lock();
+        if state.ended.is_some() {
+            return;
+        }
+        state.state = match result {
+            Ok(status) => {
+                state.other_bytes += size_of_error(&status);
+                CellState::Completed(status)
+            }
+            Err(reason) => CellState::NotRun(reason),
+        };
+        self.end(state);
+    }
+
+    /// Notes whether a feed waits for its client.
+    pub(super) fn set_waiting(&self, is_waiting: bool) {
+        self.is_waiting.store(is_waiting, Ordering::Relaxed);
+        // Readers request the state then.
+        self.send(SessionChange::Called);
     }
 
     /// Ends the record of a cell whose job was dropped.
@@ -366,82 +353,6 @@ impl CellRecord {
         self.update(|state| state.note_call(event));
         self.send(SessionChange::Called);
     }
-
-    /// Puts a question about a call of a tool, and waits for the answer of an operator, or for the end of the cell.
-    pub(super) async fn ask(self: Arc<Self>, message: String) -> OperatorAnswer {
-        let Ok(permit) = self.asking.clone().acquire_owned().await else { return OperatorAnswer::Withdrawn };
-        let (answer, receiver) = oneshot::channel();
-        let reply = Box::new(move |line| drop(answer.send(line)));
-        let message = bounded(&message, MAX_QUESTION);
-        let asked = self.update(|state| {
-            let is_running = state.ended.is_none();
-            is_running.then(|| state.questions.ask(message, true, reply, permit))
-        });
-        let Some(number) = asked else { return OperatorAnswer::Withdrawn };
-        let _withdrawn = WithdrawOnDrop { record: &self, number };
-        self.send(SessionChange::QuestionsChanged);
-        match receiver.await {
-            Ok(Some(line)) => OperatorAnswer::Line(line),
-            Ok(None) => OperatorAnswer::Declined,
-            Err(_) => OperatorAnswer::Withdrawn,
-        }
-    }
-
-    /// Puts a question of `input()`. `reply` receives the line. Returns false if too many questions are open.
-    pub(super) fn ask_for_line(&self, prompt: &str, reply: impl FnOnce(Option<String>) + Send + 'static) -> bool {
-        let Ok(permit) = self.asking.clone().try_acquire_owned() else { return false };
-        let prompt = if prompt.trim().is_empty() { "The code requests a line of input" } else { prompt };
-        let prompt = bounded(prompt, MAX_QUESTION);
-        self.update(|state| state.questions.ask(prompt, false, Box::new(reply), permit));
-        self.send(SessionChange::QuestionsChanged);
-        true
-    }
-}
-
-impl State {
-    fn size(&self) -> usize {
-        self.output.size() + self.questions.size() + self.other_bytes
-    }
-
-    /// Records a call of a tool that begins, or has ended.
-    fn note_call(&mut self, event: &ToolCallEvent<'_>) {
-        if let Some(call) = self.calls.iter_mut().rev().find(|call| call.number == event.number) {
-            (call.status, call.duration_ms) = (event.status, event.duration_ms);
-            call.result_bytes = event.result_bytes;
-            call.error = event.error.map(str::to_owned);
-            self.other_bytes += event.error.map_or(0, str::len);
-        } else if self.calls.len() < MAX_CALLS {
-            self.other_bytes += CALL_BYTES + event.arguments.len() + event.error.map_or(0, str::len);
-            self.calls.push(RecordedCall {
-                number: event.number,
-                server: event.server.to_owned(),
-                tool: event.tool.to_owned(),
-                arguments: event.arguments.to_owned(),
-                status: event.status,
-                began: milliseconds_now(),
-                duration_ms: event.duration_ms,
-                result_bytes: event.result_bytes,
-                error: event.error.map(str::to_owned),
-            });
-        } else if event.status == "running" {
-            self.omitted_calls += 1;
-        }
-    }
-}
-
-/// Withdraws a question when the call that asked it ends.
-struct WithdrawOnDrop<'a> {
-    record: &'a CellRecord,
-    number: u64,
-}
-
-impl Drop for WithdrawOnDrop<'_> {
-    fn drop(&mut self) {
-        let withdrawn = self.record.state.lock().questions.take(self.number);
-        if withdrawn.is_some() {
-            self.record.send(SessionChange::QuestionsChanged);
-        }
-    }
 }
 
 /// A cell that was submitted. Dropping it ends the record if the cell has not ended.
@@ -482,49 +393,7 @@ fn bundle_of(image: &Image) -> MimeBundle {
     [(image.format.mime_type().to_owned(), data.into())].into()
 }
 
-/// Returns the bytes of the error that a cell ended with.
-fn size_of_error(status: &CellStatus) -> usize {
-    let lines = |traceback: &[String]| traceback.iter().map(String::len).sum::<usize>();
-    match status {
-        CellStatus::Error(error) => error.name.len() + error.message.len() + lines(&error.traceback),
-        CellStatus::TimedOut { traceback, .. } => lines(traceback),
-        CellStatus::Ok | CellStatus::KernelDied(_) => 0,
-    }
-}
-
 /// Returns a text without its middle beyond a length in bytes.
 fn bounded(text: &str, max: usize) -> String {
     cut_middle(text, max, |omitted| format!("\n[… {omitted} bytes are left out …]\n"))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::pin::pin;
-    use std::task::{Context, Waker};
-
-    use super::*;
-    use crate::id::SessionId;
-
-    /// Returns the answer to a question, after `act` has done something with its cell.
-    async fn answer_after(act: impl FnOnce(&CellRecord)) -> OperatorAnswer {
-        let history = Arc::new(History::default());
-        let record = history.begin_cell(&SessionId::random().unwrap(), None, "1", false);
-        let mut asking = pin!(record.clone().ask("Allow it?".into()));
-        assert!(asking.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        act(&record);
-        asking.await
-    }
-
-    #[tokio::test]
-    async fn question_of_a_cell_that_ends_is_withdrawn_and_not_declined() {
-        let answered = |line: Option<&str>| {
-            let line = line.map(str::to_owned);
-            answer_after(move |record| assert!(record.answer(1, line)))
-        };
-        assert_eq!(answered(Some("yes")).await, OperatorAnswer::Line("yes".into()));
-        assert_eq!(answered(None).await, OperatorAnswer::Declined);
-        let ended = answer_after(|record| record.complete(&Err(SessionError::Gone))).await;
-        assert_eq!(ended, OperatorAnswer::Withdrawn);
-        assert_eq!(answer_after(CellRecord::abandon).await, OperatorAnswer::Withdrawn);
-    }
 }

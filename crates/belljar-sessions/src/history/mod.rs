@@ -12,6 +12,7 @@
 //! | --- | --- |
 //! | `session` | the history of one session |
 //! | `run` | code that runs once, without a session |
+//! | `feeds` | sessions of Monty's protocol |
 //! | `cell` | the record of a cell |
 //! | `snapshot` | a recorded cell as it is at a moment |
 //! | `output` | the output of a cell, within bounds |
@@ -23,6 +24,7 @@
 
 mod cell;
 mod event;
+mod feeds;
 mod handle;
 mod observer;
 mod output;
@@ -32,7 +34,7 @@ mod run;
 mod session;
 mod snapshot;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -44,10 +46,12 @@ use crate::sessions::{Owner, milliseconds_now};
 pub(crate) use cell::CellGuard;
 pub use cell::CellRecord;
 pub use event::{SessionChange, SessionEvent};
+pub use feeds::FeedsRecord;
 pub use handle::SessionHandle;
 pub use overview::{SessionActivity, SessionOverview};
 pub use questions::CellQuestion;
 pub use run::RunRecord;
+use session::HistoryKind;
 pub use session::SessionHistory;
 pub(crate) use session::{Absence, AbsenceReason};
 pub use snapshot::{CellSnapshot, CellState, RecordedCall};
@@ -77,17 +81,17 @@ struct KnownSessions {
     sessions: HashMap<SessionId, Arc<SessionHistory>>,
     /// Those that are absent, in the order in which they became so.
     absent: BTreeMap<u64, SessionId>,
-    /// The calls that have run code once, in the order in which they ended. There may be far more of them than of
-    /// sessions.
+    /// The calls that have run code once, and the sessions of Monty's protocol, in the order in which they ended. There
+    /// may be far more of them than of sessions.
     ended_runs: BTreeMap<u64, SessionId>,
     /// The number of absences so far.
     turns: u64,
 }
 
 impl KnownSessions {
-    /// Returns the absent ones among those that `history` is one of: sessions, or code that ran once.
+    /// Returns the absent ones among those that `history` is one of: sessions, or calls and connections that ran code.
     fn queue_of(&mut self, history: &SessionHistory) -> &mut BTreeMap<u64, SessionId> {
-        if history.is_run() { &mut self.ended_runs } else { &mut self.absent }
+        if history.is_run() || history.is_feeds() { &mut self.ended_runs } else { &mut self.absent }
     }
 }
 
@@ -128,7 +132,7 @@ impl History {
         if let Some(found) = known.sessions.get(id) {
             return found.clone();
         }
-        let history = Arc::new(SessionHistory::new(id, owner, self.changes.clone(), None));
+        let history = Arc::new(SessionHistory::new(id, owner, self.changes.clone(), HistoryKind::Session));
         known.sessions.insert(id.clone(), history.clone());
         drop(known);
         history.send(None, SessionChange::Created);
@@ -137,15 +141,20 @@ impl History {
 
     /// Notes that a session is not in the table any more. Its cells stay until others need the memory.
     pub(crate) fn set_absent(&self, id: &SessionId, reason: AbsenceReason) {
+        drop(self.note_absence(id, reason));
+    }
+
+    /// Does the same as [`History::set_absent`]. Returns the session that is forgotten in exchange, if there is one.
+    fn note_absence(&self, id: &SessionId, reason: AbsenceReason) -> Option<ForgottenSession> {
         let mut known = self.known.lock();
-        let Some(history) = known.sessions.get(id).cloned() else { return };
+        let history = known.sessions.get(id).cloned()?;
         known.turns += 1;
         let turn = known.turns;
         let earlier = {
             let mut state = history.state.lock();
             // Nothing follows the end.
             if state.absence.is_some_and(|absence| absence.reason == AbsenceReason::Completed) {
-                return;
+                return None;
             }
             state.absence.replace(Absence { reason, since: milliseconds_now(), turn })
         };
@@ -155,11 +164,10 @@ impl History {
         known.queue_of(&history).insert(turn, id.clone());
         let forgotten = self.forget_absent(&mut known, &history);
         drop(known);
-        // Dropped here, since freeing many cells takes a while.
-        drop(forgotten);
         if reason == AbsenceReason::Completed {
             history.send(None, SessionChange::Closed);
         }
+        forgotten
     }
 
     /// Notes that a session is in the table again.
@@ -179,7 +187,7 @@ impl History {
     /// Returns the session of a handle, and its history.
     pub(crate) fn find_handle(&self, handle: &SessionHandle) -> Option<(SessionId, Arc<SessionHistory>)> {
         let known = self.known.lock();
-        let found = known.sessions.iter().find(|(_, history)| history.handle == *handle);
+        let found = known.sessions.iter().find(|(_, history)| *history.handle() == *handle);
         found.map(|(id, history)| (id.clone(), history.clone()))
     }
 
@@ -187,19 +195,18 @@ impl History {
         self.known.lock().sessions.values().cloned().collect()
     }
 
-    /// Forgets the sessions that have been absent for longest, beyond the maximum number of those like `latest`.
-    /// Returns their histories.
-    fn forget_absent(&self, known: &mut KnownSessions, latest: &SessionHistory) -> Vec<Arc<SessionHistory>> {
-        let mut forgotten = Vec::new();
-        while known.queue_of(latest).len() > MAX_ABSENT
-            && let Some((_, id)) = known.queue_of(latest).pop_first()
-        {
-            if let Some(history) = known.sessions.remove(&id) {
-                self.bytes.fetch_sub(history.state.lock().forget_all(), Ordering::Relaxed);
-                forgotten.push(history);
-            }
+    /// Forgets the session that has been absent for longest, if there are more than the maximum number of those like
+    /// `latest`, which has just become absent.
+    fn forget_absent(&self, known: &mut KnownSessions, latest: &SessionHistory) -> Option<ForgottenSession> {
+        let queue = known.queue_of(latest);
+        if queue.len() <= MAX_ABSENT {
+            return None;
         }
-        forgotten
+        let (_, id) = queue.pop_first()?;
+        let history = known.sessions.remove(&id)?;
+        let (bytes, cells) = history.state.lock().forget_all();
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        Some(ForgottenSession { _history: history, _cells: cells })
     }
 
     /// Records a cell that is about to be queued.
@@ -210,13 +217,22 @@ impl History {
         code: &str,
         by_operator: bool,
     ) -> Arc<CellRecord> {
-        let session = self.session(id, owner);
+        self.begin_cell_of(&self.session(id, owner), code, by_operator)
+    }
+
+    /// Records a cell of the session with this history.
+    fn begin_cell_of(
+        self: &Arc<Self>,
+        session: &Arc<SessionHistory>,
+        code: &str,
+        by_operator: bool,
+    ) -> Arc<CellRecord> {
         let mut state = session.state.lock();
         state.count += 1;
-        let record = Arc::new(CellRecord::new(state.count, code, by_operator, &session, self));
+        let record = Arc::new(CellRecord::new(state.count, code, by_operator, session, self));
         state.cells.push_back(record.clone());
         drop(state);
-        self.recount(&session, &record);
+        self.recount(session, &record);
         session.send(Some(record.number), SessionChange::Submitted);
         record
     }
@@ -258,7 +274,7 @@ impl History {
             if self.bytes.load(Ordering::Relaxed) <= MAX_BYTES / 4 * 3 {
                 return;
             }
-            if history.handle == current.handle {
+            if std::ptr::eq(Arc::as_ptr(&history), current) {
                 continue;
             }
             let mut state = history.state.lock();
@@ -267,6 +283,12 @@ impl History {
             }
         }
     }
+}
+
+/// A session that the history does not have any more. Dropping it frees its cells, which may take a while.
+struct ForgottenSession {
+    _history: Arc<SessionHistory>,
+    _cells: VecDeque<Arc<CellRecord>>,
 }
 
 /// The history that a record belongs to.
@@ -372,7 +394,7 @@ mod tests {
         history.set_absent(&ended, AbsenceReason::Completed);
         let waiting = history.begin_run(running.clone(), None, "1", CallCancellation::default());
         for _ in 0..MAX_ABSENT + 3 {
-            let run = history.begin_run(id(), None, "1", CallCancellation::default());
+            let mut run = history.begin_run(id(), None, "1", CallCancellation::default());
             run.end(Err("refused".into()));
         }
         assert_eq!(history.all().len(), MAX_ABSENT + 2);

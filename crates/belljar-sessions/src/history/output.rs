@@ -20,6 +20,8 @@ const MAX_DISPLAY_BYTES: usize = 8 << 20;
 const MAX_IMAGE: usize = 4 << 20;
 const MAX_HTML: usize = 1 << 20;
 const MAX_OTHER: usize = 64 << 10;
+/// The type of plain text.
+const TEXT_PLAIN: &str = "text/plain";
 
 /// Output within bounds.
 #[derive(Default)]
@@ -127,7 +129,16 @@ impl BoundedOutput {
     }
 
     pub(super) fn push_bundle(&mut self, bundle: &MimeBundle, form: fn(MimeBundle) -> Output) {
-        let bundle = bounded_bundle(bundle);
+        self.push_bounded(bounded_bundle(bundle), form);
+    }
+
+    /// Adds the plain text of the value of the last line.
+    pub(super) fn push_value(&mut self, text: &str) {
+        let bundle: MimeBundle = [(TEXT_PLAIN.to_owned(), bounded_text(text).into())].into();
+        self.push_bounded(bundle, Output::ExecuteResult);
+    }
+
+    fn push_bounded(&mut self, bundle: MimeBundle, form: fn(MimeBundle) -> Output) {
         let size: usize = bundle.values().map(size_of).sum();
         if self.displays >= MAX_DISPLAYS || self.display_bytes + size > MAX_DISPLAY_BYTES {
             self.omitted += 1;
@@ -167,18 +178,26 @@ fn bounded_bundle(bundle: &MimeBundle) -> MimeBundle {
             "text/html" => MAX_HTML,
             _ => MAX_OTHER,
         };
-        if mime.len() > 100 || (size_of(value) > max && mime != "text/plain") {
+        if mime.len() > 100 || (size_of(value) > max && mime != TEXT_PLAIN) {
             return None;
         }
         Some((mime.clone(), value.clone()))
     };
     let mut bundle: MimeBundle = bundle.iter().filter_map(bounded).take(16).collect();
     if let Some(text) = text_plain(&bundle).filter(|text| text.len() > MAX_OTHER) {
-        let end = (0..=MAX_OTHER).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-        let cut = format!("{}…", text.get(..end).unwrap_or_default());
-        bundle.insert("text/plain".into(), cut.into());
+        let cut = bounded_text(text);
+        bundle.insert(TEXT_PLAIN.into(), cut.into());
     }
     bundle
+}
+
+/// Returns the beginning of a plain text that is too long.
+fn bounded_text(text: &str) -> String {
+    if text.len() <= MAX_OTHER {
+        return text.to_owned();
+    }
+    let end = text.floor_char_boundary(MAX_OTHER);
+    format!("{}…", text.get(..end).unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -70,6 +70,8 @@ pub struct SessionOverview {
     pub is_program: bool,
     /// True for a call of `run_python_code` that cannot wait on the disk: there is no session.
     pub is_run: bool,
+    /// True for a session of Monty's protocol.
+    pub is_feeds: bool,
 }
 
 impl SessionOverview {
@@ -95,21 +97,27 @@ impl SessionOverview {
             memory: None,
             is_program: false,
             is_run: false,
+            is_feeds: false,
         }
     }
 
-    /// Creates the overview of a session that is not in the table, or of code that runs once.
+    /// Creates the overview of a session that is not in the table, of code that runs once, or of feeds.
     pub(crate) fn of_absent(id: SessionId, history: &SessionHistory) -> Self {
         let absence = history.absence();
         let activity = match absence {
             None if history.is_run() => SessionActivity::Running,
+            None if history.is_feeds() => {
+                let runs = history.last().1.is_some_and(|feed| !feed.has_ended());
+                if runs { SessionActivity::Running } else { SessionActivity::Idle }
+            }
             Some(absence) if absence.reason == AbsenceReason::Away => SessionActivity::Away,
             // Without a reason, the session is about to end.
             _ => SessionActivity::Completed,
         };
-        let last_used = absence.map_or(history.created, |absence| absence.since);
+        let used = if history.is_feeds() { history.updated() } else { history.created };
+        let last_used = absence.map_or(used, |absence| absence.since);
         let last_used = Some(Duration::from_millis(last_used));
-        Self::new(history.handle.clone(), id, history.owner.clone(), activity, last_used).with_history(history)
+        Self::new(history.handle().clone(), id, history.owner.clone(), activity, last_used).with_history(history)
     }
 
     /// Adds what the history has about the session.
@@ -118,6 +126,7 @@ impl SessionOverview {
         let (cells, last) = history.last();
         (self.created, self.cells, self.memory) = (Some(history.created), cells, history.memory());
         (self.is_program, self.is_run) = (history.is_run(), history.is_run());
+        self.is_feeds = history.is_feeds();
         if let Some(last) = last {
             self.last_code = last.code.clone();
             self.questions = last.questions().len();

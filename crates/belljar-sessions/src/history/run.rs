@@ -1,12 +1,14 @@
 //! The record of code that runs once, in an interpreter of its own: a history with one cell, and no session.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
+use belljar_core::activity::CpuClock;
 use belljar_core::kernel::CellObserver;
 use belljar_core::{CallCancellation, RunReport};
 
-use super::session::SessionHistory;
-use super::{AbsenceReason, CellGuard, History, SessionChange};
+use super::session::{HistoryKind, SessionHistory};
+use super::{AbsenceReason, CellGuard, ForgottenSession, History, SessionChange};
 use crate::id::SessionId;
 use crate::sessions::Owner;
 
@@ -16,6 +18,10 @@ pub struct RunRecord {
     /// A random ID, which nothing else has.
     id: SessionId,
     cell: CellGuard,
+    has_ended: bool,
+    /// The earlier call that the end of this one has displaced. It is freed when this is dropped, so that the client
+    /// need not wait for it.
+    displaced: Option<ForgottenSession>,
 }
 
 impl History {
@@ -27,12 +33,12 @@ impl History {
         code: &str,
         cancellation: CallCancellation,
     ) -> RunRecord {
-        let session = SessionHistory::new(&id, owner, self.changes.clone(), Some(cancellation));
+        let session = SessionHistory::new(&id, owner, self.changes.clone(), HistoryKind::Run(cancellation));
         let session = Arc::new(session);
         self.known.lock().sessions.insert(id.clone(), session.clone());
         session.send(None, SessionChange::Created);
-        let cell = CellGuard::new(self.begin_cell(&id, owner, code, false));
-        RunRecord { history: self.clone(), id, cell }
+        let cell = CellGuard::new(self.begin_cell_of(&session, code, false));
+        RunRecord { history: self.clone(), id, cell, has_ended: false, displaced: None }
     }
 }
 
@@ -44,15 +50,28 @@ impl RunRecord {
         record.observer(inner)
     }
 
-    /// Ends the record with the result of the code, or with the reason why it was not run.
-    pub fn end(self, result: Result<&RunReport, String>) {
+    /// Returns the nanoseconds of processor time of the code, to which the threads that continue it add. `clock` says
+    /// whose time that is: without one, nothing is measured.
+    pub fn cpu(&self, clock: CpuClock) -> Option<&AtomicU64> {
+        let CellGuard(record) = &self.cell;
+        record.cpu(clock)
+    }
+
+    /// Ends the record with the result of the code, or with the reason why it was not run. Dropping the record may take
+    /// a while then, since it frees memory.
+    pub fn end(&mut self, result: Result<&RunReport, String>) {
         let CellGuard(record) = &self.cell;
         record.complete_run(result);
+        self.has_ended = true;
+        self.displaced = self.history.note_absence(&self.id, AbsenceReason::Completed);
     }
 }
 
 impl Drop for RunRecord {
     fn drop(&mut self) {
+        if self.has_ended {
+            return;
+        }
         let CellGuard(record) = &self.cell;
         record.abandon();
         self.history.set_absent(&self.id, AbsenceReason::Completed);

@@ -1,10 +1,11 @@
 //! The history of a session: its last cells, and its events.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use belljar_core::CallCancellation;
+use belljar_core::kernel::InterruptHandle;
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
@@ -18,17 +19,27 @@ use crate::sessions::{Owner, milliseconds_now};
 /// 24 KB.
 const EVENT_CAPACITY: usize = 256;
 
+/// The kind of what has a history.
+pub(super) enum HistoryKind {
+    /// A session in the table.
+    Session,
+    /// Code that runs once: the cancellation of its call.
+    Run(CallCancellation),
+    /// A session of Monty's protocol: the handle that interrupts the code of its feed, while it runs.
+    Feeds(Mutex<Option<Arc<dyn InterruptHandle>>>),
+}
+
 /// The history of a session.
 pub struct SessionHistory {
-    /// The name of the session.
-    pub handle: SessionHandle,
+    id: SessionId,
+    /// The name of the session, computed at its first use: calls that run code once mostly end without one.
+    handle: OnceLock<SessionHandle>,
     /// The only client that may use the session, if it was created with authentication.
     pub owner: Option<Owner>,
     /// The time at which the session was created, or first used since the server's start, in milliseconds since 1970.
     pub created: u64,
     pub(super) state: Mutex<SessionCells>,
-    /// The cancellation of the call, if this is code that runs once.
-    run: Option<CallCancellation>,
+    kind: HistoryKind,
     /// The channel of the session's events, while an operator follows it.
     events: Mutex<Option<broadcast::Sender<SessionEvent>>>,
     /// The events of all sessions.
@@ -88,32 +99,37 @@ impl SessionCells {
         Some(freed)
     }
 
-    /// Forgets all cells. Returns their bytes.
-    pub(super) fn forget_all(&mut self) -> usize {
-        self.cells.clear();
-        std::mem::take(&mut self.bytes)
+    /// Forgets all cells. Returns their bytes and the cells.
+    pub(super) fn forget_all(&mut self) -> (usize, VecDeque<Arc<CellRecord>>) {
+        (std::mem::take(&mut self.bytes), std::mem::take(&mut self.cells))
     }
 }
 
 impl SessionHistory {
-    /// Creates the history of a session; with `run`, that of code that runs once.
+    /// Creates a history.
     pub(super) fn new(
         id: &SessionId,
         owner: Option<&Owner>,
         changes: broadcast::Sender<SessionEvent>,
-        run: Option<CallCancellation>,
+        kind: HistoryKind,
     ) -> Self {
         let now = milliseconds_now();
         Self {
-            handle: SessionHandle::of(id),
+            id: id.clone(),
+            handle: OnceLock::new(),
             owner: owner.cloned(),
             created: now,
             state: Mutex::default(),
-            run,
+            kind,
             events: Mutex::default(),
             changes,
             updated: AtomicU64::new(now),
         }
+    }
+
+    /// Returns the name of the session.
+    pub fn handle(&self) -> &SessionHandle {
+        self.handle.get_or_init(|| SessionHandle::of(&self.id))
     }
 
     /// Returns the events of the session from now on.
@@ -152,17 +168,37 @@ impl SessionHistory {
 
     /// Returns whether this is code that runs once, in an interpreter of its own, and not a session.
     pub fn is_run(&self) -> bool {
-        self.run.is_some()
+        matches!(self.kind, HistoryKind::Run(_))
     }
 
-    /// Stops code that runs once. Returns false if it has ended, and for sessions.
+    /// Returns whether this is a session of Monty's protocol, whose cells are feeds.
+    pub fn is_feeds(&self) -> bool {
+        matches!(self.kind, HistoryKind::Feeds(_))
+    }
+
+    /// Stops code that runs once, and interrupts the code of a feed. Returns false if none runs, and for sessions.
     pub fn stop(&self) -> bool {
-        match &self.run {
-            Some(call) if self.absence().is_none() => {
+        match &self.kind {
+            HistoryKind::Run(call) if self.absence().is_none() => {
                 drop(call.kill_on_drop());
                 true
             }
-            _ => false,
+            HistoryKind::Feeds(running) => {
+                // Called without the lock, since it may wake the code's thread.
+                let handle = running.lock().clone();
+                handle.is_some_and(|handle| {
+                    handle.interrupt();
+                    true
+                })
+            }
+            HistoryKind::Run(_) | HistoryKind::Session => false,
+        }
+    }
+
+    /// Sets the handle that interrupts the code of a feed.
+    pub(super) fn set_running(&self, handle: Option<Arc<dyn InterruptHandle>>) {
+        if let HistoryKind::Feeds(running) = &self.kind {
+            *running.lock() = handle;
         }
     }
 
@@ -179,12 +215,16 @@ impl SessionHistory {
     pub(super) fn send(&self, cell: Option<u64>, change: SessionChange) {
         self.updated.store(milliseconds_now(), Ordering::Relaxed);
         let is_output = matches!(change, SessionChange::Output { .. });
-        let event = SessionEvent { session: self.handle.clone(), cell, change };
+        let is_listed = !is_output && self.changes.receiver_count() > 0;
+        let mut events = self.events.lock();
+        if !is_listed && events.is_none() {
+            return;
+        }
+        let event = SessionEvent { session: self.handle().clone(), cell, change };
         // Fails without readers.
-        if !is_output {
+        if is_listed {
             let _ = self.changes.send(event.clone());
         }
-        let mut events = self.events.lock();
         if events.as_ref().is_some_and(|sender| sender.send(event).is_err()) {
             *events = None;
         }
@@ -203,7 +243,7 @@ mod tests {
     #[test]
     fn channel_exists_while_the_session_is_followed() {
         let (changes, _) = broadcast::channel(1);
-        let history = SessionHistory::new(&SessionId::random().unwrap(), None, changes, None);
+        let history = SessionHistory::new(&SessionId::random().unwrap(), None, changes, HistoryKind::Session);
         history.send(None, SessionChange::Created);
         assert!(history.events.lock().is_none());
         assert!(!history.is_followed());

@@ -1,5 +1,7 @@
 //! A recorded cell as it is at a moment.
 
+use std::time::Duration;
+
 use belljar_core::{CellStatus, ConnectionRecord, Output};
 
 use super::CellQuestion;
@@ -72,4 +74,6 @@ pub struct CellSnapshot {
     pub questions: Vec<CellQuestion>,
     /// The most bytes of memory that the session's interpreter has had.
     pub memory: Option<u64>,
+    /// The processor time of the code in the steps that have ended, if the backend measures it.
+    pub cpu: Option<Duration>,
 }

@@ -7,6 +7,9 @@ use belljar_core::HoldingWait;
 
 use super::*;
 
+/// The time after which a test fails.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
 /// Creates a pool of ordinary threads.
 fn pool(max_running: usize, max_queued: usize) -> GuestThreadPool {
     GuestThreadPool::new(PoolLimits { max_running, max_queued }, |work| {
@@ -31,7 +34,7 @@ fn job_is_refused_when_threads_and_queue_are_full() {
     submit().unwrap();
     submit().unwrap();
     for _ in 0..2 {
-        running.recv_timeout(Duration::from_secs(10)).unwrap();
+        running.recv_timeout(TIMEOUT).unwrap();
     }
     submit().unwrap();
     assert_eq!(pool.load(), PoolLoad { running: 2, queued: 1, held: 0 });
@@ -39,7 +42,7 @@ fn job_is_refused_when_threads_and_queue_are_full() {
     for _ in 0..3 {
         release.send(()).unwrap();
     }
-    running.recv_timeout(Duration::from_secs(10)).unwrap();
+    running.recv_timeout(TIMEOUT).unwrap();
 }
 
 #[test]
@@ -57,11 +60,11 @@ fn error_names_the_threads_that_are_held_by_waits() {
         })
         .unwrap();
         if !is_wait {
-            running.recv_timeout(Duration::from_secs(10)).unwrap();
+            running.recv_timeout(TIMEOUT).unwrap();
             assert_eq!(pool.load().held, 0);
         }
     }
-    running.recv_timeout(Duration::from_secs(10)).unwrap();
+    running.recv_timeout(TIMEOUT).unwrap();
     assert_eq!(pool.load().held, 1);
     let error = "the server is busy: 2 pieces of code run, 1 of which hold their thread while they wait in synchronous \
                  code, and 0 wait for a thread; try again in a moment\nhint: use await";
@@ -76,7 +79,7 @@ fn panicking_job_leaves_its_thread_alive() {
     pool.submit(|_permit| std::panic::resume_unwind(Box::new("on purpose"))).unwrap();
     let (done, answer) = mpsc::channel();
     pool.submit(move |_permit| done.send(()).unwrap()).unwrap();
-    answer.recv_timeout(Duration::from_secs(10)).unwrap();
+    answer.recv_timeout(TIMEOUT).unwrap();
 }
 
 #[test]
@@ -90,10 +93,10 @@ fn dropped_permit_admits_the_next_job() {
         gate.recv().unwrap();
     })
     .unwrap();
-    seen.recv_timeout(Duration::from_secs(10)).unwrap();
+    seen.recv_timeout(TIMEOUT).unwrap();
     let (done, answer) = mpsc::channel();
     pool.submit(move |_permit| done.send(()).unwrap()).unwrap();
     assert!(pool.submit(|_permit| ()).is_err());
     release.send(()).unwrap();
-    answer.recv_timeout(Duration::from_secs(10)).unwrap();
+    answer.recv_timeout(TIMEOUT).unwrap();
 }

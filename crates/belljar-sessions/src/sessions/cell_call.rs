@@ -1,7 +1,7 @@
 //! The call of a cell: one step after the other, with waits between them in which it holds no thread.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use belljar_core::activity::trace::SpanName;
@@ -84,9 +84,15 @@ impl CellCall {
         });
         let services = &self.shared.services;
         let now = self.shared.clock.now();
-        let waits = CellWaits { waker: self.work.waker(), durable };
+        let waits = CellWaits { waker: self.work.waker(), durable, cpu: self.cpu() };
         let progress = state.execute(services, cell, observer, now, begin_running, waits);
         self.after_step(state, session, progress)
+    }
+
+    /// Returns the processor time that operators see, if cells are recorded and it is measured.
+    fn cpu(&self) -> Option<&AtomicU64> {
+        let CellGuard(record) = self.record.as_ref()?;
+        record.cpu(self.shared.services.cpu_clock())
     }
 
     /// Returns the handle that interrupts the cell in whatever interpreter it is.
@@ -134,7 +140,7 @@ impl CellCall {
                     return self.wait(state, Wait { timer, ..wait }, true);
                 }
             }
-            let progress = state.resume(&self.shared.services, self.shared.clock.now());
+            let progress = state.resume(&self.shared.services, self.shared.clock.now(), self.cpu());
             self.after_step(state, session, progress)
         })
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use belljar_audit::{Details, Event, digest};
+use belljar_audit::{Details, Event, Identifier};
 use belljar_core::kernel::{CellObserver, CellRequest, OneShotRequest};
 use belljar_core::{Party, Wait};
 use serde_json::Value;
@@ -365,7 +365,7 @@ impl Sessions {
                 };
                 activity.record_session(Event::ApprovalAnswer, run.session.as_str(), run.owner.as_deref(), || {
                     Details {
-                        run: Some(digest(run.info.id.as_str()).into()),
+                        run: Some(Identifier::for_secret(run.info.id.as_str())),
                         outcome: Some(outcome.into()),
                         by: Some("operator"),
                         ..Details::default()

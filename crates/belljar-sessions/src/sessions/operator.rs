@@ -59,7 +59,7 @@ impl Sessions {
             let table = self.shared.table.lock();
             table
                 .iter()
-                .filter_map(|(id, entry)| overview_of(id, entry, recorded.get(id).map(|one| &one.handle)))
+                .filter_map(|(id, entry)| overview_of(id, entry, recorded.get(id).map(|one| one.handle())))
                 .collect()
         };
         let mut all: Vec<SessionOverview> = Vec::with_capacity(entries.len() + recorded.len());
@@ -79,7 +79,7 @@ impl Sessions {
         let entry = {
             let table = self.shared.table.lock();
             match &recorded {
-                Some((id, history)) => table.get(id).and_then(|entry| overview_of(id, entry, Some(&history.handle))),
+                Some((id, history)) => table.get(id).and_then(|entry| overview_of(id, entry, Some(history.handle()))),
                 None => {
                     let mut entries = table.iter();
                     let found = entries.find(|(id, _)| SessionHandle::of(id) == *handle);

@@ -1,6 +1,7 @@
 //! A cell that waits on the disk: saving it while it waits, dropping its interpreter, and continuing it.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use belljar_audit::{Details, Event};
@@ -18,11 +19,13 @@ use crate::sessions::{HeldRun, Owner, milliseconds_now};
 use crate::store::{Lease, Store, StoreError, StoredRun};
 
 /// The waits of a cell.
-pub(crate) struct CellWaits {
+pub(crate) struct CellWaits<'a> {
     /// Called when the waiting cell can go on.
     pub(crate) waker: Waker,
     /// Set if the cell can wait on the disk.
     pub(crate) durable: Option<DurableCell>,
+    /// The nanoseconds of processor time of the code, if operators see them.
+    pub(crate) cpu: Option<&'a AtomicU64>,
 }
 
 /// The part of a cell that can wait on the disk.

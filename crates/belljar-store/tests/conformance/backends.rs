@@ -178,9 +178,9 @@ impl Backend {
         Replica::join(&self.connect(), address, self.brief()).await.unwrap()
     }
 
-    /// Returns the shortest lease with which failures of requests are survived. That of etcd is two seconds.
+    /// Returns a short lease with which failures of requests, and the pauses of a busy machine, are survived.
     pub(crate) fn brief(&self) -> ReplicaOptions {
-        let seconds = if self.kind == Kind::FaultyS3 { 10 } else { 3 };
+        let seconds = if self.kind == Kind::FaultyS3 { 10 } else { 6 };
         ReplicaOptions { lease: Duration::from_secs(seconds) }
     }
 }

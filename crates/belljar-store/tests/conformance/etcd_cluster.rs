@@ -1,9 +1,11 @@
 //! A cluster of three members of etcd, which tests kill, stop and continue.
 
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use belljar_testing::free_ports;
 
 /// A running cluster. Dropping it ends the members.
 pub(crate) struct EtcdCluster {
@@ -26,12 +28,6 @@ impl Drop for EtcdCluster {
     }
 }
 
-/// Returns ports that are free now.
-pub(crate) fn free_ports(count: usize) -> Vec<u16> {
-    let listeners: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
-}
-
 pub(crate) fn spawn(arguments: &[String]) -> Child {
     let mut command = Command::new("etcd");
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
@@ -40,7 +36,7 @@ pub(crate) fn spawn(arguments: &[String]) -> Child {
 /// Returns whether a member answers that it is healthy.
 fn is_healthy(port: u16) -> std::io::Result<bool> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-    stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     stream.write_all(b"GET /health HTTP/1.0\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
@@ -99,7 +95,7 @@ impl EtcdCluster {
         let start = Instant::now();
         for member in &self.members {
             while !is_healthy(member.client).unwrap_or_default() {
-                assert!(start.elapsed() < Duration::from_secs(60), "etcd has not started");
+                assert!(start.elapsed() < Duration::from_secs(180), "etcd has not started");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }

@@ -1,7 +1,7 @@
 //! Failures of one kind each: a store that is gone, lost answers, missing objects, revoked leases.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use belljar_store::{Changes, CommitError, Replica, ReplicaOptions, StoreError};
 use belljar_testing::{Trial, trial};
@@ -54,13 +54,14 @@ async fn expect_commits_once(backend: &Backend, lose: impl Fn(u64)) {
 
 /// Checks that a replica stops itself within its lease once its coordinator is gone.
 async fn expect_stop(backend: &Backend, cut: impl FnOnce()) {
-    let options = ReplicaOptions { lease: Duration::from_secs(2) };
+    // Longer than the pauses of a busy machine, which would stop the replica before its coordinator is gone.
+    let options = ReplicaOptions { lease: Duration::from_secs(8) };
     let replica = Replica::join(&backend.connect(), "http://a", options).await.unwrap();
     let session = replica.create(key("one"), facts("alice")).await.unwrap().unwrap();
     let mut fenced = replica.fenced();
     assert!(!*fenced.borrow());
     cut();
-    tokio::time::timeout(Duration::from_secs(20), fenced.wait_for(|fenced| *fenced)).await.unwrap().unwrap();
+    tokio::time::timeout(Duration::from_secs(60), fenced.wait_for(|fenced| *fenced)).await.unwrap().unwrap();
     let error = session.commit(Changes::new().put("state", "1")).await.unwrap_err();
     assert!(matches!(error, CommitError::Fenced(StoreError::Fenced { .. })), "{error}");
 }
@@ -88,8 +89,8 @@ fn a_commit_without_its_store_fails_in_time() {
         session.commit(Changes::new().put("state", "1")).await.unwrap();
         faults.unavailable.store(1000, Ordering::Relaxed);
         let commit = session.commit(Changes::new().put("state", "2"));
-        // Less than other operations may take.
-        let result = tokio::time::timeout(Duration::from_secs(26), commit).await.unwrap();
+        // Less than the 30 s that other operations may take.
+        let result = tokio::time::timeout(Duration::from_secs(29), commit).await.unwrap();
         assert!(matches!(result, Err(CommitError::NotStored(StoreError::Unavailable { .. }))), "{result:?}");
         faults.unavailable.store(0, Ordering::Relaxed);
         assert_eq!(session.commit(Changes::new().put("state", "2")).await.unwrap(), 2);
@@ -109,10 +110,12 @@ fn sleeping_sessions_cost_no_requests() {
             session.release(None).await.unwrap();
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let before = faults.requests.load(Ordering::Relaxed);
+        let (before, begin) = (faults.requests.load(Ordering::Relaxed), Instant::now());
         tokio::time::sleep(Duration::from_secs(10)).await;
         let requests = faults.requests.load(Ordering::Relaxed) - before;
-        // Four replicas renew every 3.3 s.
-        assert!((8..=20).contains(&requests), "{requests} requests in 10 s");
+        // Four replicas renew every 3.3 s, or a little later on a busy machine.
+        let time = begin.elapsed();
+        let most = 4 * (time.as_secs() * 10 / 33 + 2);
+        assert!((4..=most).contains(&requests), "{requests} requests in {time:?}");
     });
 }

@@ -144,7 +144,7 @@ pub(crate) fn a_crashed_owner_is_replaced(backend: Backend) {
     thread.join().unwrap();
     block_on(async {
         let replica = backend.join_briefly("http://b").await;
-        let session = owned(replica.activate_within(key("one"), Duration::from_secs(40)).await.unwrap());
+        let session = owned(replica.activate_within(key("one"), Duration::from_secs(120)).await.unwrap());
         assert_eq!(session.epoch().await, 2);
         assert_eq!(session.read("state").await.unwrap().unwrap(), "1");
         session.commit(Changes::new().put("state", "2")).await.unwrap();
@@ -166,7 +166,7 @@ pub(crate) fn a_frozen_owner_cannot_commit(backend: Backend) {
     is_frozen.recv().unwrap();
     block_on(async {
         let replica = backend.join_briefly("http://b").await;
-        let session = owned(replica.activate_within(key("one"), Duration::from_secs(60)).await.unwrap());
+        let session = owned(replica.activate_within(key("one"), Duration::from_secs(120)).await.unwrap());
         session.commit(Changes::new().put("state", "2")).await.unwrap();
         let result = thread.join().unwrap();
         assert!(matches!(result, Err(CommitError::Fenced(_) | CommitError::Lost)), "{result:?}");

@@ -5,11 +5,12 @@ use std::io::{self, Read as _, Write as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use belljar_testing::free_ports;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use crate::etcd_cluster::{EtcdCluster, free_ports};
+use crate::etcd_cluster::EtcdCluster;
 
 /// The header by which a member names itself in requests to others, in hexadecimal digits (etcd's `rafthttp`).
 const FROM: &str = "x-server-from:";
@@ -47,15 +48,13 @@ impl PeerLinks {
         (cluster, Self { clients: ports[..3].to_vec(), cut })
     }
 
-    /// Cuts the leader off from the other members, in both directions. Waits until these have another leader. Returns
-    /// the place of the one that is cut off.
-    pub(crate) async fn cut_leader_off(&self) -> usize {
+    /// Cuts the leader off from the other members, in both directions. Waits until these have another leader.
+    pub(crate) async fn cut_leader_off(&self) {
         let led = |status: (u64, u64)| status.0 == status.1;
         let leader = self.find(led).await;
         self.cut.send_replace(Some(leader));
         let elected = |status: (u64, u64)| led(status) && status.0 != leader.id;
         self.find(elected).await;
-        leader.index
     }
 
     /// Lets all members reach each other.

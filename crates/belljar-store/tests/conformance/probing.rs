@@ -72,7 +72,7 @@ impl ObjectStore for Liar {
             (Lie::CheckThenAct, PutMode::Update(version)) => {
                 let found = self.0.get_opts(location, GetOptions::default()).await?.meta.e_tag;
                 if found == version.e_tag {
-                    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+                    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
                     opts.mode = PutMode::Overwrite;
                 }
             }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use belljar_store::{Activation, Changes, Cluster, ClusterUrl, Replica, ReplicaOptions, Variables};
-use belljar_testing::{Trial, trial};
+use belljar_testing::{Trial, free_ports, trial};
 use object_store::memory::InMemory;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
@@ -15,7 +15,7 @@ use rcgen::{
 use serde_json::{Value, json};
 
 use crate::backends::{facts, key};
-use crate::etcd_cluster::{free_ports, spawn};
+use crate::etcd_cluster::spawn;
 use crate::{ETCD, block_on};
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -80,7 +80,7 @@ async fn start(directory: &Path) -> (Member, u16, reqwest::Client) {
         .unwrap();
     let begin = Instant::now();
     while !http.get(format!("{client}/health")).send().await.is_ok_and(|answer| answer.status().is_success()) {
-        assert!(begin.elapsed() < Duration::from_secs(60), "etcd has not started");
+        assert!(begin.elapsed() < Duration::from_secs(180), "etcd has not started");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     (member, ports[0], http)

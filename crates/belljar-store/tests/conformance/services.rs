@@ -1,15 +1,16 @@
 //! Servers with the interfaces of cloud stores, in processes of their own.
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use belljar_testing::{install, node};
+use belljar_testing::{free_port, install, node};
 
 /// The account of Azurite and its key, which are the same in all installations.
 const ACCOUNT: &str = "devstoreaccount1";
 const ACCOUNT_KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
+/// The time for the start of a server, which on a busy machine takes most of a minute.
+const START_TIMEOUT: Duration = Duration::from_secs(180);
 /// A signature with that key, which allows the creation of containers until the year 2100. Stores do not create them.
 const CREATION: &str = "sv=2021-08-06&ss=b&srt=c&sp=c&se=2100-01-01T00%3A00%3A00Z\
                         &sig=4XJAw1vleS2UuJ%2FLMx8V7cw%2BIg1uvsXSA%2B7A7iGe2zI%3D";
@@ -59,7 +60,7 @@ impl Service {
             if created.as_ref().is_ok_and(|answer| answer.status().is_success()) {
                 return service;
             }
-            assert!(begin.elapsed() < Duration::from_secs(60), "{command:?} has not started: {created:?}");
+            assert!(begin.elapsed() < START_TIMEOUT, "{command:?} has not started: {created:?}");
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
@@ -79,8 +80,4 @@ pub(crate) fn azurite_variables(port: u16) -> Vec<(String, String)> {
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

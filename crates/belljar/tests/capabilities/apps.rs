@@ -34,6 +34,10 @@ const POLICY: &str = "default-src 'none'; script-src 'self' 'unsafe-inline'; sty
 const SAME_ORIGIN: &str = "allow-scripts allow-same-origin allow-forms";
 /// The expression for the panel's document, in such a frame.
 const PANEL: &str = "view.contentDocument";
+/// The expression for whether the size that the panel has reported last is its own, and the host has adopted it.
+const IS_REPORTED: &str = "host.sizes.at(-1).width === PANEL.documentElement.clientWidth
+    && host.sizes.at(-1).height === Math.ceil(PANEL.getElementById('app').getBoundingClientRect().height)
+    && view.clientHeight >= PANEL.getElementById('app').clientHeight";
 
 /// A server of a page that embeds panels.
 struct Host {
@@ -304,10 +308,11 @@ fn take_picture(client: &mut Client, name: &str) {
     client.evaluate("PANEL.documentElement.dataset.theme = 'light'");
     client.browser.set_media(820, 860, false);
     let width = "PANEL.documentElement.scrollWidth <= PANEL.documentElement.clientWidth";
-    client.wait_for(&format!("{width} && view.clientHeight >= PANEL.getElementById('app').clientHeight"));
+    client.wait_for(&format!("{width} && {IS_REPORTED}"));
     let height = client.evaluate("host.sizes.at(-1).height").as_f64().unwrap();
     client.browser.set_media(820, height as u32 + 24, false);
-    std::thread::sleep(Duration::from_millis(300));
+    client.wait_for(IS_REPORTED);
+    client.browser.settle();
     let picture = STANDARD.decode(client.browser.picture()).unwrap();
     assert!(picture.starts_with(b"\x89PNG") && picture.len() > 10_000, "{} bytes", picture.len());
     if let Some(directory) = std::env::var_os("BELLJAR_APPS_PICTURES") {
@@ -322,6 +327,7 @@ fn panels_keep_hostile_output_harmless() {
     let cells: Vec<&str> = INJECTIONS.split("# %% ").skip(1).collect();
     assert!(cells.len() > MIN_INJECTIONS, "{}", cells.len());
     let (mut frames, mut texts) = (0, String::new());
+    client.browser.note_loads(PANEL);
     for cell in cells {
         let (name, code) = cell.split_once('\n').unwrap();
         client.show(&code.replace("CANARY", &canary.address));
@@ -332,7 +338,7 @@ fn panels_keep_hostile_output_harmless() {
                  PANEL.querySelectorAll('details').forEach((details) => {{ details.open = true; }});"
             ));
             // A frame loads, and a script in it would run.
-            std::thread::sleep(Duration::from_millis(60));
+            client.browser.wait_for_frames(PANEL);
             frames += client.evaluate("PANEL.querySelectorAll('iframe').length").as_u64().unwrap();
         }
         texts.push_str(client.evaluate("PANEL.body.textContent").as_str().unwrap());
@@ -347,6 +353,7 @@ fn panels_keep_hostile_output_harmless() {
         assert_eq!(client.evaluate(pwned), false, "{name}");
         assert_eq!(client.evaluate("PANEL.scripts.length"), 1, "{name}");
     }
+    // No event ends the time in which a page could still send a request.
     std::thread::sleep(Duration::from_secs(1));
     assert!(frames > 20, "{frames} frames");
     for text in ["<script>window.pwned = 1", "<img src=x onerror=\"window.pwned = 1; alert(1)", "U+202E"] {

@@ -1,15 +1,20 @@
-//! The cells of a session in the console: their order, and answers to their questions.
+//! The cells of a session in the console: their order, answers to their questions, and feeds of Monty's protocol.
+
+use std::io::Write as _;
+use std::process::Stdio;
 
 use serde_json::{Value, json};
 
 use crate::browser::Browser;
 use crate::console::open;
+use crate::monty_worker::script;
 use crate::operator::Operator;
 use crate::tool_client::tool_server;
 
 belljar_testing::trials! {
     cells_are_in_order_whenever_they_arrive: [Browser],
     half_typed_answers_stay: [Browser],
+    feeds_are_shown_and_interrupted: [Browser],
 }
 
 fn cells_are_in_order_whenever_they_arrive() {
@@ -91,4 +96,29 @@ fn half_typed_answers_stay() {
     browser.press("Enter", false);
     browser.wait_for("document.querySelector('.outputs').textContent.includes('Ada Lovelace noted hello')");
     browser.wait_for("!document.querySelector('.question')");
+}
+
+fn feeds_are_shown_and_interrupted() {
+    let operator = Operator::start(&["--monty", "--timeout", "600"]);
+    let mut command = script("shown_feeds.py");
+    command.arg(format!("ws://{}/monty", operator.backend.address));
+    let mut client = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::inherit()).spawn().unwrap();
+    let mut browser = Browser::start();
+    open(&mut browser, &operator, "");
+    browser.wait_for("document.querySelector('.session-row')?.textContent.includes('Monty')");
+    browser.evaluate("document.querySelector('.session-row').click()");
+    browser.wait_for("document.querySelector('belljar-cell[data-state=waiting]')?.textContent.includes('before')");
+    // Only its client uses the session, but operators can interrupt its code.
+    let disabled = "[...document.querySelectorAll('.actions button')]
+        .filter((button) => button.disabled).map((button) => button.dataset.action)";
+    assert_eq!(browser.evaluate(disabled), json!(["restart", "fork", "sleep", "end"]));
+    assert_eq!(browser.evaluate("document.querySelector('.prompt textarea').disabled"), true);
+    client.stdin.take().unwrap().write_all(b"\n").unwrap();
+    browser.wait_for("document.querySelector('#cell-2')?.textContent.includes('ZeroDivisionError')");
+    browser.wait_for("document.querySelector('#cell-3[data-state=running]')");
+    browser.evaluate("document.activeElement?.blur()");
+    browser.press("i", false);
+    browser.wait_for("document.querySelector('#cell-3')?.textContent.includes('KeyboardInterrupt')");
+    assert!(client.wait().unwrap().success());
+    browser.wait_for("document.querySelector('.session-head .badge')?.textContent === 'ended'");
 }

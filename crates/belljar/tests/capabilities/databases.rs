@@ -1,11 +1,11 @@
 //! Network access of code to real databases: each program of `tests/network/databases` asserts what it expects.
 
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use belljar_testing::Capability;
+use belljar_testing::{Capability, free_ports};
 
 use crate::certificates;
 use crate::harness::Belljar;
@@ -17,7 +17,7 @@ belljar_testing::trials! {
 }
 
 /// A time after which a server counts as hung.
-const START_TIMEOUT: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(180);
 
 fn is_root() -> bool {
     Capability::Root.missing().is_none()
@@ -33,10 +33,7 @@ impl Place {
     fn new(ports: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
         certificates::write(folder.path()).unwrap();
-        // All at once, so that they differ.
-        let listeners: Vec<_> = (0..ports).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let ports = listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect();
-        Self { folder, ports }
+        Self { folder, ports: free_ports(ports) }
     }
 
     fn file(&self, name: &str) -> PathBuf {

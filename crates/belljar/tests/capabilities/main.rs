@@ -6,6 +6,7 @@
 
 mod apps;
 mod attacked_kernels;
+mod changing_names;
 mod cluster_soak;
 mod console;
 mod console_cells;
@@ -71,6 +72,7 @@ fn main() -> ExitCode {
         let modules = [
             apps::trials(),
             attacked_kernels::trials(),
+            changing_names::trials(),
             cluster_soak::trials(),
             console::trials(),
             console_cells::trials(),

@@ -180,7 +180,7 @@ fn container_serves_streams_and_http() {
     let container = image.output(&[&["run"], &options[..], &[image.tag.as_str()], &server].concat());
     let begin = Instant::now();
     while !image.command(&["exec", &container, "belljar", "healthcheck"]).output().unwrap().status.success() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "{}", image.output(&["logs", &container]));
+        assert!(begin.elapsed() < Duration::from_secs(180), "{}", image.output(&["logs", &container]));
         std::thread::sleep(Duration::from_millis(200));
     }
     assert_eq!(image.output(&["exec", &container, "id", "-u"]), "10001");

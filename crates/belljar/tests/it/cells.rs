@@ -248,14 +248,17 @@ fn long_messages_and_tracebacks_are_cut() {
     });
 }
 
-/// Runs `code`, and interrupts it as Ctrl-C does shortly after it has written something.
+/// Runs `code`, and interrupts it as Ctrl-C does shortly after it has written a line.
 fn interrupted(session: &mut Session, code: &str) -> Execution {
     let interrupter = session.interpreter.interrupt_handle();
     let output = session.output.clone();
     std::thread::scope(|scope| {
         let (done, wait) = std::sync::mpsc::channel::<()>();
         scope.spawn(move || {
-            while output.take().is_empty() {
+            let mut written: Vec<u8> = Vec::new();
+            // The end of the line may be a piece of its own.
+            while !written.ends_with(b"\n") {
+                written.extend(output.take().into_iter().flat_map(|(_, bytes)| bytes));
                 if wait.recv_timeout(Duration::from_millis(1)) != Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
                     return;
                 }

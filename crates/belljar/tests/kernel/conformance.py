@@ -4,6 +4,10 @@ import unittest
 
 import jupyter_kernel_test as jkt
 
+# Seconds in which a message must arrive, on a busy machine too. The suite waits for some for a tenth of a second.
+PATIENCE = 180
+jkt.TIMEOUT = PATIENCE
+
 
 class BelljarTests(jkt.KernelTests):
     kernel_name = "belljar"
@@ -32,6 +36,26 @@ class BelljarTests(jkt.KernelTests):
     supported_history_operations = ("tail", "range", "search")
     code_inspect_sample = "zip"
     code_clear_output = "from IPython.display import clear_output\nclear_output()"
+
+    def get_non_kernel_info_reply(self, timeout=None):
+        return super().get_non_kernel_info_reply(timeout=PATIENCE)
+
+    def execute_helper(self, code, **options):
+        channel = self.kc.iopub_channel
+        get_msg = channel.get_msg
+
+        def patient_get_msg(timeout=None):
+            while True:
+                message = get_msg(timeout=PATIENCE)
+                # Those of an earlier request of another kind may be late.
+                if message["parent_header"].get("msg_type") == "execute_request":
+                    return message
+
+        channel.get_msg = patient_get_msg
+        try:
+            return super().execute_helper(code, **options)
+        finally:
+            del channel.get_msg
 
 
 class WelcomeTests(jkt.IopubWelcomeTests):

@@ -16,7 +16,7 @@ CELLS = [
 
 notebook = new_notebook(cells=[new_markdown_cell("# Title"), *map(new_code_cell, CELLS)])
 # On a busy machine a line may arrive in two messages.
-NotebookClient(notebook, kernel_name="belljar", timeout=60, coalesce_streams=True).execute()
+NotebookClient(notebook, kernel_name="belljar", timeout=180, coalesce_streams=True).execute()
 nbformat.validate(notebook)
 cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
 assert [cell.execution_count for cell in cells] == list(range(1, len(CELLS) + 1))
@@ -30,7 +30,7 @@ assert notebook.metadata.language_info.name == "python" and notebook.metadata.la
 
 failing = new_notebook(cells=[new_code_cell("print('before')"), new_code_cell("1 / 0"), new_code_cell("print('after')")])
 try:
-    NotebookClient(failing, kernel_name="belljar", timeout=60).execute()
+    NotebookClient(failing, kernel_name="belljar", timeout=180).execute()
     raise SystemExit("it did not fail")
 except CellExecutionError as error:
     assert error.ename == "ZeroDivisionError" and error.evalue == "division by zero", error

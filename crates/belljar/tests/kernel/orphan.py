@@ -12,7 +12,7 @@ manager = KernelManager(kernel_name="belljar")
 manager.start_kernel()
 client = manager.client()
 client.start_channels()
-client.wait_for_ready(timeout=60)
+client.wait_for_ready(timeout=180)
 client.execute("while True: pass")
 time.sleep(1)
 print(manager.provisioner.process.pid, flush=True)
@@ -29,7 +29,7 @@ def lives(pid):
 
 
 pid = int(subprocess.run([sys.executable, "-c", FRONTEND], capture_output=True, text=True).stdout)
-deadline = time.monotonic() + 30
+deadline = time.monotonic() + 120
 while lives(pid):
     assert time.monotonic() < deadline, "it lives on"
     time.sleep(0.1)

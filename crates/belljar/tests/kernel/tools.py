@@ -4,7 +4,7 @@ import sys
 
 from jupyter_client.manager import KernelManager
 
-REPLY_TIMEOUT = 60
+REPLY_TIMEOUT = 180
 
 
 def run(client, code, answer=None):

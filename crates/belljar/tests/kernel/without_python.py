@@ -7,12 +7,12 @@ manager.start_kernel()
 client = manager.client()
 client.start_channels()
 try:
-    client.wait_for_ready(timeout=60)
+    client.wait_for_ready(timeout=180)
     for _ in range(2):
-        reply = client.execute("1", reply=True, timeout=60)["content"]
+        reply = client.execute("1", reply=True, timeout=180)["content"]
         assert reply["status"] == "error" and reply["ename"] == "KernelError", reply
         assert "not in the cache" in reply["evalue"] and "hint: " in reply["evalue"], reply
-    reply = client.complete("pri", reply=True, timeout=60)["content"]
+    reply = client.complete("pri", reply=True, timeout=180)["content"]
     assert reply["status"] == "error", reply
 finally:
     client.stop_channels()

@@ -24,7 +24,7 @@ from pydantic_monty import (
 def pool(target: list[str]) -> Any:
     if target[0].startswith("ws"):
         headers = {"Authorization": f"Bearer {target[1]}"}
-        return AsyncMontyWebsocket(target[0], connect_headers=lambda: headers, request_timeout=120, max_processes=64)
+        return AsyncMontyWebsocket(target[0], connect_headers=lambda: headers, request_timeout=180, max_processes=64)
     return AsyncMonty(binary_path=target[0], max_processes=20)
 
 

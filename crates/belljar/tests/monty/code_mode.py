@@ -50,7 +50,8 @@ async def main(target: list[str]) -> None:
     sandbox = None
     if target[0] != "local":
         headers = {"Authorization": f"Bearer {target[1]}"}
-        sandbox = lambda: AsyncMontyWebsocket(target[0], connect_headers=lambda: headers)  # noqa: E731
+        options = {"connect_headers": lambda: headers, "request_timeout": 180}
+        sandbox = lambda: AsyncMontyWebsocket(target[0], **options)  # noqa: E731
     with tempfile.TemporaryDirectory() as directory:
         mount = MountDir(host_path=directory, virtual_path="/work", mode="read-write")
         agent = Agent(FunctionModel(model), capabilities=[CodeMode(monty_sandbox=sandbox, mount=mount)])

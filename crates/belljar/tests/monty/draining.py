@@ -13,7 +13,7 @@ CODE = "import time\nprint('begun')\nend = time.monotonic() + 1\nwhile time.mono
 async def main(url: str, server: int) -> None:
     begun = asyncio.Event()
     loop = asyncio.get_running_loop()
-    async with AsyncMontyWebsocket(url, auto_resume=False) as pool, pool.checkout() as session:
+    async with AsyncMontyWebsocket(url, auto_resume=False, request_timeout=180) as pool, pool.checkout() as session:
         await session.feed_run("x = 41")
         on_print = lambda *_: loop.call_soon_threadsafe(begun.set)  # noqa: E731
         running = asyncio.ensure_future(session.feed_run(CODE, print_callback=on_print))

@@ -36,7 +36,7 @@ async def go_on(session: Any, dump: Path) -> None:
 
 async def main(url: str, token: str, dump: str, *server: str) -> None:
     headers = {"Authorization": f"Bearer {token}"}
-    pool = AsyncMontyWebsocket(url, connect_headers=lambda: headers, request_timeout=120, auto_resume=False)
+    pool = AsyncMontyWebsocket(url, connect_headers=lambda: headers, request_timeout=180, auto_resume=False)
     async with pool, pool.checkout() as session:
         if server:
             await kill(session, Path(dump), int(server[0]))

@@ -9,6 +9,7 @@ with Monty(binary_path=sys.argv[1], max_processes=1, request_timeout=300) as poo
     found = session.feed_run(code)
     assert found == [[[0, 1, 2], [3, 4, 5]], 15, 0.5, True], found
     assert [type(each) for each in found] == [list, int, float, bool], found
+    assert repr(session.feed_run("np.array([1, np.nan])")) == "[1.0, nan]"
     passed = []
     session.feed_run(
         "take(grid * 2, rows=grid[0])", external_lookup={"take": lambda *args, **named: passed.append((args, named))}

@@ -6,12 +6,12 @@ import sys
 
 from pydantic_monty import AsyncMontyWebsocket
 
-BURN = "import time\nend = time.monotonic() + 0.5\nwhile time.monotonic() < end: pass"
+BURN = "import time\nend = time.monotonic() + 1.5\nwhile time.monotonic() < end: pass"
 
 
 async def main(url: str, token: str) -> None:
     headers = {"Authorization": f"Bearer {token}"}
-    pool = AsyncMontyWebsocket(url, connect_headers=lambda: headers, request_timeout=60, auto_resume=False)
+    pool = AsyncMontyWebsocket(url, connect_headers=lambda: headers, request_timeout=180, auto_resume=False)
     async with pool, pool.checkout() as session:
         for _ in range(100):
             try:

@@ -257,7 +257,7 @@ def check_turn_limit(session: MontySession) -> None:
     spin = """
 import time
 def spin():
-    end = time.monotonic() + 0.6
+    end = time.monotonic() + 2.5
     while time.monotonic() < end:
         pass
     tick()
@@ -270,8 +270,28 @@ def spin():
     awaited = "try:\n    while True: pass\nexcept BaseException:\n    tick()"
     for code in ("while True: pass", in_function, awaited):
         error = raised(session, code, external_lookup=lookup).exception()
-        assert isinstance(error, TimeoutError) and "turn time limit exceeded: 1" in str(error), error
+        assert isinstance(error, TimeoutError), error
+        assert "turn time limit exceeded: " in str(error) and "> 4s" in str(error), error
     assert calls == [1, 1] and session.feed_run("kept") == 1
+
+
+def check_dumps(pool: Monty) -> None:
+    with pool.checkout() as session:
+        session.feed_run("x = 5")
+        idle = session.dump()
+        step = session.feed_start("value = approve('now')\n[x, value]")
+        assert isinstance(step, FunctionSnapshot)
+        during = step.dump()
+        done = step.resume({"return_value": "yes"})
+        assert isinstance(done, MontyComplete) and done.output == [5, "yes"]
+    with pool.checkout() as session:
+        session.load_session(idle)
+        assert session.feed_run("x + 1") == 6
+    with pool.checkout() as session:
+        step = session.load_snapshot(during)
+        assert isinstance(step, FunctionSnapshot) and (step.function_name, step.args) == ("approve", ("now",))
+        done = step.resume({"return_value": "later"})
+        assert isinstance(done, MontyComplete) and done.output == [5, "later"]
 
 
 def check_installation(session: MontySession) -> None:
@@ -301,11 +321,12 @@ def main() -> None:
             check_objects(session)
         with pool.checkout() as session:
             assert isinstance(raised(session, "x").exception(), NameError), "a worker is reset"
-        with pool.checkout(limits={"max_feed_duration_secs": 0.3}) as session:
+        check_dumps(pool)
+        with pool.checkout(limits={"max_feed_duration_secs": 4}) as session:
             session.feed_run("kept = 1")
             assert isinstance(raised(session, "while True: pass").exception(), TimeoutError)
             assert session.feed_run("kept") == 1
-        with pool.checkout(limits={"max_turn_duration_secs": 1}) as session:
+        with pool.checkout(limits={"max_turn_duration_secs": 4}) as session:
             check_turn_limit(session)
         with pool.checkout(limits={"max_memory": 50_000_000}) as session:
             assert isinstance(raised(session, "x = 'a' * 400_000_000").exception(), MemoryError)

@@ -165,15 +165,16 @@ def start(handler: type, name: str | None = None, host: str = "127.0.0.1") -> in
     return server.server_address[1]
 
 
-def unused() -> int:
-    """Returns a port on which nothing listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def unused() -> socket.socket:
+    """Returns a socket on whose port nothing listens while it is open: no other socket gets the port."""
+    probe = socket.socket()
+    probe.bind(("127.0.0.1", 0))
+    return probe
 
 
 def main() -> None:
     http = http_server.handler(LOG.add)
+    closed = unused()
     ports = {
         "https": start(http, "good"),
         "other": start(http, "good"),
@@ -192,7 +193,7 @@ def main() -> None:
         "reset": start(Reset),
         "canary": start(Canary),
         "smtp": start(Smtp),
-        "closed": unused(),
+        "closed": closed.getsockname()[1],
     }
     print(json.dumps(ports), flush=True)
     sys.stdin.read()

@@ -21,7 +21,7 @@ async def main(kind, target, *args):
         transport = StdioTransport(target, list(args))
     else:
         transport = {"http": StreamableHttpTransport, "sse": SSETransport}[kind](target)
-    async with Client(transport, progress_handler=on_progress, init_timeout=60) as client:
+    async with Client(transport, progress_handler=on_progress, init_timeout=180) as client:
         assert [tool.name for tool in await client.list_tools()] == ["run_python_code"]
         result = await client.call_tool(
             "run_python_code", {"python_code": "print('hi')\nx + 1", "global_variables": {"x": 41}}

@@ -31,7 +31,7 @@ async def main(kind, target, *args):
     async def on_log(message):
         logs.append((message.level, message.data))
 
-    options = {"log_level": "info", "log_handler": on_log, "timeout": 60}
+    options = {"log_level": "info", "log_handler": on_log, "timeout": 180}
     if kind == "stdio":
         server = MCPServerStdio(target, list(args), **options)
     else:
@@ -41,7 +41,7 @@ async def main(kind, target, *args):
         assert server.server_info.name == "belljar", server.server_info
         answer = (await agent.run("go")).output
         assert answer.startswith("tool-return: ") and "success" in answer and "42" in answer and "hi" in answer, answer
-        for _ in range(100):
+        for _ in range(2000):
             if logs:
                 break
             await asyncio.sleep(0.05)

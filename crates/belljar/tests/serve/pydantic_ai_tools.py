@@ -48,7 +48,7 @@ async def main(path, _, command, *args):
             return ModelResponse(parts=[ToolCallPart(TOOL, {"python_code": calls[0]})])
         return ModelResponse(parts=[TextPart(json.dumps(answers[0].content, default=str))])
 
-    server = MCPToolset(StdioTransport(command, list(args)), init_timeout=60)
+    server = MCPToolset(StdioTransport(command, list(args)), init_timeout=180)
     async with Agent(FunctionModel(model), toolsets=[server]) as agent:
         output = (await agent.run("Where is it latest when it is noon in UTC?")).output
         assert "Asia/Tokyo" in output and "run-error" not in output, output

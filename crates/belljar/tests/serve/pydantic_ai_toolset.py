@@ -43,7 +43,7 @@ async def main(kind, target, *args):
         transport = StdioTransport(target, list(args))
     else:
         transport = {"http": StreamableHttpTransport, "sse": SSETransport}[kind](target)
-    server = MCPToolset(transport, log_level="info", log_handler=on_log, init_timeout=60, max_retries=3)
+    server = MCPToolset(transport, log_level="info", log_handler=on_log, init_timeout=180, max_retries=3)
     async with Agent(FunctionModel(model), toolsets=[server]) as agent:
         good, failed, wrong = (await agent.run("go")).output.split("\n---\n")
         assert good.startswith("tool-return: ") and "success" in good and "42" in good and "hi" in good, good

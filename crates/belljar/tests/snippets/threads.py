@@ -247,7 +247,7 @@ def beat():
         time.sleep(0.01)
 thread = threading.Thread(target=beat, daemon=True)
 thread.start()
-time.sleep(0.06)
+time.sleep(1)
 stop.set()
 thread.join()
 print(len(beats) >= 2, thread.is_alive())
@@ -260,9 +260,9 @@ def beat():
         beats.append(1)
 thread = threading.Thread(target=beat, daemon=True)
 thread.start()
-time.sleep(0.06)
+time.sleep(1)
 stop.set()
-thread.join(timeout=1)
+thread.join(timeout=60)
 print(len(beats) >= 2, thread.is_alive())
 #> True False
 # %% A condition
@@ -398,7 +398,7 @@ timer.start()
 timer.cancel()
 begin = time.monotonic()
 timer.join()
-print(fired, time.monotonic() - begin < 5)
+print(fired, time.monotonic() - begin < 25)
 #> [] True
 # %% Timers fire in the order of their times
 import threading, time

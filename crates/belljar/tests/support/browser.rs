@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// The time in which the page must do what a test waits for.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// A browser with one page. It is killed when dropped.
 pub(crate) struct Browser {
@@ -25,6 +25,18 @@ pub(crate) struct Browser {
     pub(crate) events: VecDeque<Value>,
     _directory: TempDir,
 }
+
+/// A statement that notes which frames of a document have loaded from then on, and the expression for whether all have.
+/// `DOCUMENT` is the document's expression.
+const NOTE_LOADS: &str = "window.loaded = new WeakSet();
+    DOCUMENT.addEventListener('load', (event) => loaded.add(event.target), true); 0";
+const HAVE_LOADED: &str = "[...DOCUMENT.querySelectorAll('iframe')].every((frame) => loaded.has(frame))";
+/// An expression for whether the page is shown as it will stay: all is loaded, and no transition runs. Animations
+/// without end are part of the page.
+const IS_SETTLED: &str = "document.readyState === 'complete'
+    && [...document.images].every((image) => image.complete)
+    && document.getAnimations().every((one) => one.playState !== 'running'
+        || one.effect.getComputedTiming().endTime === Infinity)";
 
 impl Browser {
     pub(crate) fn start() -> Self {
@@ -79,6 +91,11 @@ impl Browser {
 
     /// Calls a method of the page, and returns its result.
     pub(crate) fn call(&mut self, method: &str, params: Value) -> Value {
+        self.try_call(method, params).unwrap_or_else(|error| panic!("{method}: {error}"))
+    }
+
+    /// Calls a method of the page, and returns its result or the error of the browser.
+    fn try_call(&mut self, method: &str, params: Value) -> Result<Value, Value> {
         self.next += 1;
         let id = self.next;
         let mut request = json!({ "id": id, "method": method, "params": params });
@@ -94,8 +111,8 @@ impl Browser {
             message.pop();
             let mut message: Value = serde_json::from_slice(&message).unwrap();
             if message["id"] == id {
-                assert!(message["error"].is_null(), "{method}: {}", message["error"]);
-                return message["result"].take();
+                let error = message["error"].take();
+                return if error.is_null() { Ok(message["result"].take()) } else { Err(error) };
             }
             if message["method"].is_string() {
                 self.events.push_back(message);
@@ -103,28 +120,58 @@ impl Browser {
         }
     }
 
+    /// Opens a page, and waits until its document is parsed.
     pub(crate) fn open(&mut self, url: &str) {
         self.call("Page.navigate", json!({ "url": url }));
+        self.wait_for("document.readyState !== 'loading'");
     }
 
     /// Evaluates an expression in the page, and returns its value.
     pub(crate) fn evaluate(&mut self, expression: &str) -> Value {
-        let params = json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
-        let mut result = self.call("Runtime.evaluate", params);
-        assert!(result["exceptionDetails"].is_null(), "{expression}: {}", result["exceptionDetails"]);
-        result["result"]["value"].take()
+        self.try_evaluate(expression).unwrap_or_else(|error| panic!("{expression}: {error}"))
     }
 
-    /// Waits until an expression is true in the page.
+    /// Evaluates an expression in the page, and returns its value, or the exception or the error of the browser.
+    fn try_evaluate(&mut self, expression: &str) -> Result<Value, Value> {
+        let params = json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
+        let mut result = self.try_call("Runtime.evaluate", params)?;
+        let exception = result["exceptionDetails"].take();
+        if exception.is_null() { Ok(result["result"]["value"].take()) } else { Err(exception) }
+    }
+
+    /// Waits until an expression is true in the page. Until then it may also fail: an element that it names does not
+    /// exist yet, or the document is being replaced.
     pub(crate) fn wait_for(&mut self, expression: &str) {
         let begin = Instant::now();
-        while self.evaluate(&format!("Boolean({expression})")) != true {
+        loop {
+            let value = self.try_evaluate(&format!("Boolean({expression})"));
+            if value == Ok(true.into()) {
+                return;
+            }
             if begin.elapsed() > TIMEOUT {
                 let shown = self.evaluate("document.body.innerText");
-                panic!("{expression} stays false:\n{}", shown.as_str().unwrap_or_default());
+                panic!("{expression} is not true: {value:?}\n{}", shown.as_str().unwrap_or_default());
             }
             std::thread::sleep(Duration::from_millis(50));
         }
+    }
+
+    /// Begins to note which frames of a document load. `document` is its expression.
+    pub(crate) fn note_loads(&mut self, document: &str) {
+        self.evaluate(&NOTE_LOADS.replace("DOCUMENT", document));
+    }
+
+    /// Waits until all frames of a document have loaded, whose loads were noted from the beginning.
+    pub(crate) fn wait_for_frames(&mut self, document: &str) {
+        self.wait_for(&HAVE_LOADED.replace("DOCUMENT", document));
+    }
+
+    /// Waits until the page is shown as it will stay.
+    pub(crate) fn settle(&mut self) {
+        self.wait_for(IS_SETTLED);
+        // What changed before the first frame is shown by the second.
+        let shown = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))";
+        assert_eq!(self.evaluate(shown), true);
     }
 
     /// Presses a key, as `KeyboardEvent.key` names it.
@@ -176,7 +223,7 @@ impl Drop for Browser {
         // Ends all processes of the browser. Fails if it has ended.
         let _ = self.requests.write_all(b"{\"id\":0,\"method\":\"Browser.close\"}\0");
         let begin = Instant::now();
-        while begin.elapsed() < Duration::from_secs(5) {
+        while begin.elapsed() < Duration::from_secs(30) {
             if matches!(self.child.try_wait(), Ok(Some(_))) {
                 return;
             }

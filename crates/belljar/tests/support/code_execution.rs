@@ -104,7 +104,7 @@ impl Backend {
     /// Sends a request, and returns the stream of its answer.
     pub(crate) fn open(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> TcpStream {
         let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(240))).unwrap();
         let mut head = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
         if !headers.iter().any(|(name, _)| *name == "Host") {
             head.push_str(&format!("Host: {}\r\n", self.address));
@@ -198,7 +198,7 @@ impl Drop for Backend {
 
 /// Checks an answer of `exec` to a call with an ID of its own, and returns the content of its result block.
 fn checked_call(backend: &Backend, session: &str, tool: &str, input: &Value) -> Value {
-    let call = json!({ "tool": tool, "input": input, "timeout_seconds": 30, "tool_use_id": "srvtoolu_checked" });
+    let call = json!({ "tool": tool, "input": input, "timeout_seconds": 240, "tool_use_id": "srvtoolu_checked" });
     let answer = backend.post(&format!("/sessions/{session}/exec"), &call).with_status(200);
     assert_eq!(answer["tool_use_id"], "srvtoolu_checked", "{answer}");
     assert!(answer["execution_time_ms"].is_u64(), "{answer}");

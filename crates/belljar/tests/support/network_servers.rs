@@ -145,7 +145,7 @@ match = {{ method = ["POST"], path = "/request", query = {{ kind = "good" }}, he
 
     /// Runs code with `belljar run`.
     pub(crate) fn run(&self, code: &str) -> Run {
-        self.belljar("run").args(["--timeout", "60", "-c", &self.filled(code)]).run()
+        self.belljar("run").args(["--timeout", "180", "-c", &self.filled(code)]).run()
     }
 
     /// Starts `belljar stdio` with the options of the network.

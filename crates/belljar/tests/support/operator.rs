@@ -71,7 +71,7 @@ impl Operator {
             if is_wanted(&cell) {
                 return cell;
             }
-            assert!(begin.elapsed() < Duration::from_secs(120), "{cell:#}");
+            assert!(begin.elapsed() < Duration::from_secs(300), "{cell:#}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -84,7 +84,7 @@ impl Operator {
             if shown["state"] == state {
                 return shown;
             }
-            assert!(begin.elapsed() < Duration::from_secs(120), "not {state}: {shown:#}");
+            assert!(begin.elapsed() < Duration::from_secs(300), "not {state}: {shown:#}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }

@@ -15,7 +15,7 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
 
 /// The time within which telemetry must arrive.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// The telemetry that was received.
 #[derive(Debug, Default)]

@@ -11,7 +11,7 @@ use belljar_mcp_client::{
 };
 use serde_json::{Map, Value};
 
-const START_TIMEOUT: Duration = Duration::from_secs(120);
+const START_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Returns the option `--server` for the test server with the tools of `mode`.
 pub(crate) fn tool_server(name: &str, mode: &str) -> String {

@@ -34,7 +34,7 @@ impl ToolServer {
     /// Returns a client of the server.
     pub(crate) fn client(&self) -> McpServer {
         let server = McpServerStdio::new(&self.program).args(&self.arguments).id(self.name);
-        server.timeout(Duration::from_secs(60)).build()
+        server.timeout(Duration::from_secs(180)).build()
     }
 }
 

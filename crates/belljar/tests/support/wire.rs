@@ -9,10 +9,11 @@ use serde_json::{Value, json};
 
 use crate::harness::Belljar;
 
-/// The longest time between two messages. The first run compiles CPython.
-const MESSAGE_TIMEOUT: Duration = Duration::from_secs(120);
+/// The longest time between two messages. The first run compiles CPython. It is less than the time limit of code, so
+/// that a test does not take code that ran to its limit for code that was cancelled.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(240);
 /// The time within which a server must end once it has closed its standard output.
-const EXIT_TIMEOUT: Duration = Duration::from_secs(60);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// A server process and its messages. It is killed when dropped.
 pub(crate) struct Wire {

@@ -41,18 +41,32 @@ pub(super) fn read(response: &Value) -> Result<ProviderTurn, ProviderError> {
     })
 }
 
-/// Converts results: all of them into one message, followed by their images, sounds and files.
+/// Converts results: all of them into one message, followed by their images, sounds, videos and PDFs.
 pub(super) fn results(messages: &[ToolMessage]) -> Vec<Value> {
     let mut parts: Vec<Value> = messages.iter().map(response).collect();
     for message in messages {
         for part in &message.content {
-            if let ToolOutput::Binary(binary) = part {
-                parts.push(json!({"text": format!("The {} of `{}`:", binary.media_type, message.name)}));
-                parts.push(json!({"inlineData": {"mimeType": binary.media_type, "data": binary.base64()}}));
+            if let ToolOutput::Binary(binary) = part
+                && let Some(media_type) = accepted(&binary.media_type)
+            {
+                parts.push(json!({"text": format!("The {media_type} of `{}`:", message.name)}));
+                parts.push(json!({"inlineData": {"mimeType": media_type, "data": binary.base64()}}));
             }
         }
     }
     vec![json!({"role": "user", "parts": parts})]
+}
+
+/// Returns the media type under which Gemini accepts data of this type, if it does: a part of another type makes it
+/// refuse the whole request.
+fn accepted(media_type: &str) -> Option<&str> {
+    match media_type {
+        "audio/x-wav" => Some("audio/wav"),
+        "image/png" | "image/jpeg" | "image/webp" | "image/heic" | "image/heif" | "audio/wav" | "audio/mp3"
+        | "audio/mpeg" | "audio/aiff" | "audio/aac" | "audio/ogg" | "audio/flac" | "video/mp4" | "video/mpeg"
+        | "video/webm" | "application/pdf" => Some(media_type),
+        _ => None,
+    }
 }
 
 fn response(message: &ToolMessage) -> Value {

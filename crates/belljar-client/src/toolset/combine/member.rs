@@ -184,9 +184,7 @@ impl Member {
             _ => 1,
         };
         health.state = ToolsetState::Unavailable { error: error.to_owned(), failures };
-        health.next_attempt = failures.checked_sub(2).map(|doublings| {
-            Instant::now() + FIRST_DELAY.saturating_mul(2_u32.saturating_pow(doublings)).min(MAX_DELAY)
-        });
+        health.next_attempt = delay_after(failures).map(|delay| Instant::now() + delay);
     }
 
     /// Starts an attempt to use the unavailable toolset again, in the background, if it is time for one. A guard on its
@@ -227,11 +225,29 @@ impl Member {
     }
 }
 
+/// Returns the delay before the next attempt after this number of failures in a row; `None` allows it at once.
+fn delay_after(failures: u32) -> Option<Duration> {
+    let doublings = failures.checked_sub(2)?;
+    Some(FIRST_DELAY.saturating_mul(2_u32.saturating_pow(doublings)).min(MAX_DELAY))
+}
+
 /// The mark of a running recovery.
 struct Recovering(Arc<Member>);
 
 impl Drop for Recovering {
     fn drop(&mut self) {
         self.0.health.lock().is_recovering = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_of_attempts_double_from_a_second_to_a_minute() {
+        assert_eq!(delay_after(1), None);
+        let seconds = [2, 3, 4, 7, 8, 9, u32::MAX].map(|failures| delay_after(failures).map(|delay| delay.as_secs()));
+        assert_eq!(seconds, [1, 2, 4, 32, 60, 60, 60].map(Some));
     }
 }

@@ -1,21 +1,43 @@
 """A server over HTTP with a fault that the path selects. It uses only the standard library.
 
-`/acts/FAULT` is a server of streamable HTTP that works until its tool is called; the other paths are not MCP servers.
+`/acts/FAULT` is a server of streamable HTTP that works until its tool is called. `/sse` is a server of the transport of
+2024 that refuses the message with this call. `/moved/STATUS/…` redirects. The other paths are not MCP servers.
 """
 
 import json
 import os
+import queue
+import secrets
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 SEEN: list[dict[str, str]] = []
 HUGE = 17 * 1024 * 1024
+STREAMS: dict[str, queue.Queue[str]] = {}
 
 
 def response(message: dict[str, Any], words: str) -> dict[str, Any]:
     result = {"content": [{"type": "text", "text": words}]}
     return {"jsonrpc": "2.0", "id": message["id"], "result": result}
+
+
+def description(message: dict[str, Any]) -> dict[str, Any]:
+    result = {
+        "protocolVersion": message["params"]["protocolVersion"],
+        "capabilities": {"tools": {}},
+        "serverInfo": {"name": "faulty", "version": "1"},
+    }
+    return {"jsonrpc": "2.0", "id": message["id"], "result": result}
+
+
+def tools(message: dict[str, Any]) -> dict[str, Any]:
+    tools = [{"name": name, "inputSchema": {"type": "object"}} for name in ("act", "fine")]
+    return {"jsonrpc": "2.0", "id": message["id"], "result": {"tools": tools}}
+
+
+def unknown(message: dict[str, Any]) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32601, "message": "Method not found"}}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -56,11 +78,18 @@ class Handler(BaseHTTPRequestHandler):
                     self.handle_message(path.split("/")[2], json.loads(body) if body else {})
                 except OSError:
                     self.close_connection = True
+            case "sse":
+                self.stream()
+            case "messages":
+                self.handle_posted(path.split("?")[1], json.loads(body))
             case "other-origin":
                 body = b"event: endpoint\ndata: http://example.org/messages\n\n"
                 self.answer(200, {"content-type": "text/event-stream"}, body)
             case "redirect":
                 self.answer(307, {"location": f"http://127.0.0.1:{path.split('/')[2]}/stolen"})
+            case "moved":
+                _, _, status, target = path.split("/", 3)
+                self.answer(int(status), {"location": f"/{target}"})
             case "page":
                 self.answer(200, {"content-type": "text/html"}, b"<h1>It works!</h1>")
             case "broken":
@@ -88,18 +117,41 @@ class Handler(BaseHTTPRequestHandler):
             case _:
                 self.answer(404, {"content-type": "text/plain"}, b"not here")
 
+    def stream(self) -> None:
+        """Sends what `handle_posted` answers."""
+        session = secrets.token_hex(8)
+        messages = STREAMS[session] = queue.Queue()
+        self.start_events()
+        try:
+            self.wfile.write(f"event: endpoint\ndata: /messages?{session}\n\n".encode())
+            while True:
+                self.event(messages.get())
+        except OSError:
+            del STREAMS[session]
+
+    def handle_posted(self, session: str, message: dict[str, Any]) -> None:
+        answer = None
+        match message.get("method"):
+            case "initialize":
+                answer = description(message)
+            case "tools/list":
+                answer = tools(message)
+            case "tools/call" if message["params"]["name"] == "fine":
+                answer = response(message, "fine")
+            case "tools/call":
+                return self.answer(503, {"content-type": "text/plain", "retry-after": "7"}, b"busy")
+            case _ if "id" in message:
+                answer = unknown(message)
+        if answer:
+            STREAMS[session].put(json.dumps(answer))
+        self.answer(202, {})
+
     def handle_message(self, fault: str, message: dict[str, Any]) -> None:
         match message.get("method"):
             case "initialize":
-                result = {
-                    "protocolVersion": message["params"]["protocolVersion"],
-                    "capabilities": {"tools": {}},
-                    "serverInfo": {"name": "faulty", "version": "1"},
-                }
-                self.answer_json({"jsonrpc": "2.0", "id": message["id"], "result": result})
+                self.answer_json(description(message))
             case "tools/list":
-                tools = [{"name": name, "inputSchema": {"type": "object"}} for name in ("act", "fine")]
-                self.answer_json({"jsonrpc": "2.0", "id": message["id"], "result": {"tools": tools}})
+                self.answer_json(tools(message))
             case "tools/call" if message["params"]["name"] == "fine":
                 self.answer_json(response(message, "fine"))
             case "tools/call":
@@ -111,8 +163,7 @@ class Handler(BaseHTTPRequestHandler):
             case None:
                 self.answer(405, {})
             case _ if "id" in message:
-                error = {"code": -32601, "message": "Method not found"}
-                self.answer_json({"jsonrpc": "2.0", "id": message["id"], "error": error})
+                self.answer_json(unknown(message))
             case _:
                 self.answer(202, {})
 

@@ -66,7 +66,7 @@ def act(request: dict) -> None:
             # Each pause is shorter than the client's read timeout; their sum is longer.
             token = request["params"]["_meta"]["progressToken"]
             for step in range(8):
-                time.sleep(0.5)
+                time.sleep(1)
                 send({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": token, "progress": step}})
             answer(request, text("done"))
         case "logs_and_steps":
@@ -175,6 +175,7 @@ for line in sys.stdin:
             capabilities = {"tools": {}, "resources": {"subscribe": True}} if FAULT == "subscribed" else {"tools": {}}
             info = {"name": "faulty", "version": "1"}
             client = message["params"]["clientInfo"]
+            announced = message["params"]["capabilities"]
             version = message["params"]["protocolVersion"]
             answer(message, {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info})
         case "tools/list" if FAULT == "endless_pages":
@@ -199,6 +200,8 @@ for line in sys.stdin:
             act(message)
         case "tools/call" if message["params"]["name"] == "client":
             answer(message, text(json.dumps(client)))
+        case "tools/call" if message["params"]["name"] == "announced":
+            answer(message, text(json.dumps(announced)))
         case "tools/call" if message["params"]["name"] == "received":
             answer(message, text(json.dumps(message["params"])))
         case "tools/call" if message["params"]["name"] == "process_id":

@@ -144,7 +144,7 @@ pub(super) fn with_ports(code: &str) -> String {
 /// Returns the records of connections until now, once there is one that fits: records are made when connections end.
 #[track_caller]
 pub(super) fn record(session: &Session, fits: impl Fn(&ConnectionRecord) -> bool) -> ConnectionRecord {
-    for _ in 0..500 {
+    for _ in 0..3000 {
         if let Some(record) = session.listener.connections.lock().unwrap().iter().find(|record| fits(record)) {
             return record.clone();
         }

@@ -79,6 +79,7 @@ export class BelljarCell extends HTMLElement {
         cell.by_operator ? h("span", { class: "badge plain" }, "operator") : null,
         h("span", { class: "grow" }),
         cell.memory ? h("span", { class: "when", title: "Most memory of the interpreter so far" }, bytes(cell.memory)) : null,
+        cell.cpu_ms ? h("span", { class: "when", title: "Processor time of the code" }, `${duration(cell.cpu_ms)} CPU`) : null,
         this.time,
         h("span", { class: "when" }, clock(cell.began ?? cell.queued))),
       h("pre", { class: "code", tabindex: "0", "aria-label": "Code" }, highlighted(cell.code)),

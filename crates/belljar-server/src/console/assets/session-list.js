@@ -110,7 +110,7 @@ export class BelljarSessions extends HTMLElement {
     const row = h("div", { class: "session-row", role: "option", id: `row-${session.handle}`, "aria-selected": String(isCurrent), "data-handle": session.handle, onclick: () => this.choose(at) },
       h("span", { class: `dot ${session.questions ? "asks" : session.state}`, title: session.state }),
       h("div", { class: "row-main" },
-        h("div", { class: "row" }, h("span", { class: "mono handle" }, session.handle), session.questions ? h("span", { class: "badge asks" }, "asks") : null, session.is_program ? h("span", { class: "badge plain" }, "one call") : null, h("span", { class: "grow" }), h("span", { class: "when" }, ago(session.last_used))),
+        h("div", { class: "row" }, h("span", { class: "mono handle" }, session.handle), session.questions ? h("span", { class: "badge asks" }, "asks") : null, session.is_program ? h("span", { class: "badge plain" }, "one call") : null, session.is_feeds ? h("span", { class: "badge plain" }, "Monty") : null, h("span", { class: "grow" }), h("span", { class: "when" }, ago(session.last_used))),
         h("div", { class: "row second" }, h("span", { class: "mono clip" }, plainText(session.code).split("\n")[0] || "no cells yet"), h("span", { class: "grow" }), h("span", { class: "when" }, session.owner ? plainText(session.owner) : "", session.owner && session.memory ? " · " : "", bytes(session.memory)))));
     row.style.setProperty("top", `${at * ROW}px`);
     return row;

@@ -152,25 +152,27 @@ export class BelljarSession extends HTMLElement {
   drawHead() {
     const { session } = this;
     const isOver = session.state === "ended";
+    // Only the client of such a session uses its interpreter.
+    const isFixed = isOver || session.is_feeds;
     const isBusy = session.state === "running" || session.state === "waiting";
     const action = (name, label, work, isEnabled, kind) => append(button("", () => this.attempt(work), { class: kind ?? "", disabled: !isEnabled, "data-action": name, "aria-label": label, title: label }), [icon(name), h("span", { class: "label" }, label)]);
     fill(this.head,
       h("div", { class: "row wrap" },
         append(button("", () => this.dispatchEvent(new CustomEvent("leave")), { class: "quiet only-narrow", "aria-label": "Back to the list" }), [icon("back")]),
         h("h1", { class: "mono" }, session.handle), h("span", { class: `badge ${session.state}` }, session.state),
-        session.questions ? h("span", { class: "badge asks" }, plural(session.questions, "question")) : null,
+        session.is_feeds ? h("span", { class: "badge plain" }, "Monty") : null, session.questions ? h("span", { class: "badge asks" }, plural(session.questions, "question")) : null,
         h("span", { class: "grow" }),
         h("div", { class: "row actions", role: "toolbar", "aria-label": "Session" },
           action("stop", "Interrupt", () => post(`${this.path}/interrupt`), isBusy),
-          action("restart", "Restart", async () => await confirmed("Replace the interpreter by a new one? Variables are lost, files stay.", "Restart") && post(`${this.path}/restart`), !isOver),
-          this.server.can_fork ? action("fork", "Fork", async () => this.dispatchEvent(new CustomEvent("open", { detail: (await post(`${this.path}/fork`)).handle })), !isOver) : null,
-          action("sleep", "Sleep", async () => { if (!(await post(`${this.path}/sleep`)).done) this.say("The session cannot sleep now."); }, !isOver && session.state !== "asleep" && session.state !== "away"),
-          action("end", "End", async () => await confirmed("End the session? Its variables and files are deleted.", "End") && remove(this.path), !isOver, "danger"))),
+          action("restart", "Restart", async () => await confirmed("Replace the interpreter by a new one? Variables are lost, files stay.", "Restart") && post(`${this.path}/restart`), !isFixed),
+          this.server.can_fork ? action("fork", "Fork", async () => this.dispatchEvent(new CustomEvent("open", { detail: (await post(`${this.path}/fork`)).handle })), !isFixed) : null,
+          action("sleep", "Sleep", async () => { if (!(await post(`${this.path}/sleep`)).done) this.say("The session cannot sleep now."); }, !isFixed && session.state !== "asleep" && session.state !== "away"),
+          action("end", "End", async () => await confirmed("End the session? Its variables and files are deleted.", "End") && remove(this.path), !isFixed, "danger"))),
       h("p", { class: "facts" }, [
         session.owner ? plainText(session.owner) : "no owner", plural(session.cells, "cell"), session.memory ? `${bytes(session.memory)} memory` : null,
         session.waiting_calls ? `${plural(session.waiting_calls, "call")} queued` : null, session.last_used ? `${isOver ? "ended" : "used"} ${ago(session.last_used)}${ago(session.last_used) === "now" ? "" : " ago"}` : null, session.created ? `since ${moment(session.created)}` : null,
       ].filter(Boolean).join("  ·  ")));
-    this.runner.disabled = this.editor.disabled = isOver;
+    this.runner.disabled = this.editor.disabled = isFixed;
   }
 
   async attempt(work) {

@@ -120,13 +120,18 @@ fn question_of_a_cell_that_has_ended_has_no_answer() {
         let session = operator.create();
         // The server of tools runs before the question.
         operator.run(&session, "from tools import t\nawait t.add(a=1)");
-        let code = "import asyncio\ntask = asyncio.ensure_future(t.note(text='hello'))\nawait asyncio.sleep(3)";
-        let number = operator.submit(&session, code);
-        operator.wait_for_cell(&session, number, is_asking);
-        operator.wait_for_cell(&session, number, has_ended);
+        // On a busy machine, a cell may end before its question is seen.
+        let asks = |seconds: &u32| {
+            let note = "import asyncio\ntask = asyncio.ensure_future(t.note(text='hello'))";
+            let number = operator.submit(&session, &format!("{note}\nawait asyncio.sleep({seconds})"));
+            let cell = operator.wait_for_cell(&session, number, |cell| is_asking(cell) || has_ended(cell));
+            operator.wait_for_cell(&session, number, has_ended);
+            is_asking(&cell)
+        };
+        let attempts = 1 + [3, 15, 60].iter().position(asks).unwrap();
         let Operator { backend, .. } = operator;
         backend.terminate();
         assert_eq!(answers(&log), [[""; 3]; 0], "durable: {is_durable}");
-        assert_eq!(log.of("approval.ask").len(), 1);
+        assert!((1..=attempts).contains(&log.of("approval.ask").len()), "{attempts}: {}", log.text());
     }
 }

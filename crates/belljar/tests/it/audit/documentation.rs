@@ -14,7 +14,7 @@ fn operations() -> String {
 }
 
 /// Returns the first and the last cells of the rows of the table whose heading begins with `title`.
-fn table(title: &str) -> Vec<(String, String)> {
+pub(super) fn table(title: &str) -> Vec<(String, String)> {
     let page = operations();
     let begin = page.find(&format!("| {title} |")).unwrap_or_else(|| panic!("no table {title}"));
     let rows = page[begin..].lines().skip(2).take_while(|line| line.starts_with('|'));

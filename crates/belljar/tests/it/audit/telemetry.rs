@@ -1,13 +1,15 @@
 //! OpenTelemetry: a receiver of OTLP gets the spans, log records and metrics of servers.
 
+use std::collections::BTreeSet;
 use std::process::Stdio;
 
 use belljar_testing::install::run;
-use opentelemetry_proto::tonic::metrics::v1::metric;
+use opentelemetry_proto::tonic::metrics::v1::{HistogramDataPoint, metric};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use serde_json::json;
 
+use super::documentation::table;
 use super::{Log, end};
 use crate::harness::Belljar;
 use crate::monty_worker::script;
@@ -211,6 +213,20 @@ fn feeds_of_monty_are_spans() {
 }
 
 #[test]
+fn feeds_of_monty_continue_the_traces_of_their_requests() {
+    let receiver = Receiver::start();
+    let belljar = Belljar::new().args(["streamable-http", "--port", "0", "--monty"]);
+    let server = Listening::spawn(exporting(belljar, &receiver));
+    let url = server.url.replacen("http", "ws", 1).replace("/mcp", "/monty");
+    run(script("trace_parent.py").arg(url).arg(format!("00-{TRACE}-{PARENT}-01")));
+    server.end();
+    let spans = receiver.spans(|spans| has(spans, &["feed", "run"]));
+    let feed = named(&spans, "feed");
+    assert_eq!((hex(&feed.trace_id).as_str(), hex(&feed.parent_span_id).as_str()), (TRACE, PARENT));
+    assert_eq!(named(&spans, "run").parent_span_id, feed.span_id);
+}
+
+#[test]
 fn metrics_are_those_of_the_page() {
     let receiver = Receiver::start();
     let belljar = Belljar::new().args(["streamable-http-stateless", "--port", "0", "--toolset", "all"]);
@@ -238,6 +254,35 @@ fn metrics_are_those_of_the_page() {
     assert_eq!((point.count, point.bucket_counts.iter().sum::<u64>()), (1, 1));
     assert_eq!(point.bucket_counts.len(), point.explicit_bounds.len() + 1);
     assert_eq!(attribute(&point.attributes, "gen_ai.tool.name").as_deref(), Some("run_python_code"));
+}
+
+#[test]
+fn durations_name_the_errors_of_calls_and_the_transport_of_sessions() {
+    let receiver = Receiver::start();
+    let mut wire = serve(exporting(Belljar::new().arg("stdio"), &receiver));
+    wire.run("1");
+    wire.run("1 / 0");
+    wire.ask("tools/call", json!({ "name": "run_python_code", "arguments": { "python_code": 5 } }));
+    end(wire);
+    let metrics = receiver.metrics();
+    let points = |name: &str| {
+        let metric = metrics.iter().find(|metric| metric.name == name).unwrap_or_else(|| panic!("no {name}"));
+        let Some(metric::Data::Histogram(histogram)) = &metric.data else { panic!("{name} is not a histogram") };
+        histogram.data_points.clone()
+    };
+    let conventional: BTreeSet<&str> =
+        metrics.iter().map(|metric| metric.name.as_str()).filter(|name| name.starts_with("mcp.")).collect();
+    let documented = table("metric of the conventions");
+    assert_eq!(documented.iter().map(|(name, _)| name.as_str()).collect::<BTreeSet<_>>(), conventional);
+    let errors = |point: &HistogramDataPoint| (attribute(&point.attributes, "error.type"), point.count);
+    let mut found: Vec<_> = points("mcp.server.operation.duration").iter().map(errors).collect();
+    found.sort();
+    assert_eq!(found, [(None, 1), (Some("invalid".to_owned()), 1), (Some("tool_error".to_owned()), 1)]);
+    let transports =
+        |point: &HistogramDataPoint| (attribute(&point.attributes, "network.transport").unwrap(), point.count);
+    let mut sessions: Vec<_> = points("mcp.server.session.duration").iter().map(transports).collect();
+    sessions.sort();
+    assert_eq!(sessions, [("pipe".to_owned(), 1), ("tcp".to_owned(), 0)]);
 }
 
 #[test]
@@ -277,7 +322,7 @@ fn records_that_a_collector_refuses_are_counted_and_stop_no_call() {
     let begin = std::time::Instant::now();
     while log.of_complete("audit.lost").is_empty() {
         assert!(wire.run("6 * 7").contains("42"));
-        assert!(begin.elapsed() < std::time::Duration::from_secs(60), "{}", log.text());
+        assert!(begin.elapsed() < std::time::Duration::from_secs(180), "{}", log.text());
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
     end(wire);

@@ -23,7 +23,7 @@ fn wait_for(replica: &Listening, path: &str, is_wanted: impl Fn(&Value) -> bool)
         if is_wanted(&shown) {
             return shown;
         }
-        assert!(begin.elapsed() < Duration::from_secs(60), "{path}: {shown:#}");
+        assert!(begin.elapsed() < Duration::from_secs(180), "{path}: {shown:#}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -41,7 +41,7 @@ fn stopped_replica_ends_when_it_goes_on() {
         if status == 200 {
             break;
         }
-        assert!(begin.elapsed() < Duration::from_secs(60), "{status}");
+        assert!(begin.elapsed() < Duration::from_secs(180), "{status}");
     }
     assert_eq!(value(&two, &session, "x += 1\nx"), "2");
     // The system accepts these connections, and the replica reads them once its lease has run out, if it does.
@@ -74,7 +74,7 @@ fn mcp_session_of_a_killed_replica_is_not_found() {
         match two.post(&client.headers(), &call("", "1")) {
             // Clients open another session then.
             (404, _) => break,
-            (status, text) => assert!(begin.elapsed() < Duration::from_secs(60), "{status}: {text}"),
+            (status, text) => assert!(begin.elapsed() < Duration::from_secs(180), "{status}: {text}"),
         }
         std::thread::sleep(Duration::from_millis(200));
     }
@@ -94,7 +94,7 @@ fn answer_of_a_stopped_replica_ends() {
     answer.read_exact(&mut head).unwrap();
     assert_eq!(&head, b"HTTP/1.1 200");
     signal(&one, "STOP");
-    // The stream's read timeout is a minute.
+    // The stream has a read timeout.
     let mut rest = Vec::new();
     let ended = answer.read_to_end(&mut rest);
     signal(&one, "CONT");

@@ -2,7 +2,7 @@
 
 use super::Shared;
 use crate::harness::Belljar;
-use crate::sessions::durable::{fields, kill, open, question, reply, run, runs, send_cell};
+use crate::sessions::durable::{fields, kill, open, question, reply, run, runs, send_cell, wait_for};
 use crate::tool_client::tool_server;
 use crate::wire::Wire;
 
@@ -21,6 +21,7 @@ fn approval_is_given_to_another_replica() {
     question(&mut one);
 
     let mut two = shared.wire(Belljar::new(), &[&tools]);
+    wait_for(|| runs(&mut two).len() == 1);
     let [listed] = &runs(&mut two)[..] else { panic!("not one run") };
     assert_eq!(listed["session_id"], session.as_str(), "{listed:#}");
     assert!(listed["pending"][0]["message"].as_str().unwrap().contains("append"), "{listed:#}");

@@ -21,7 +21,7 @@ fn cell(replica: &Listening, certificate: &Certificate, session: &str, code: &st
     let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
         "params": { "name": "execute_code", "arguments": { "code": code, "session_id": session } } });
     let output = Command::new("curl")
-        .args(["--silent", "--show-error", "--max-time", "60", "--cacert", &certificate.path("cert.pem")])
+        .args(["--silent", "--show-error", "--max-time", "180", "--cacert", &certificate.path("cert.pem")])
         .args(["--header", "Content-Type: application/json"])
         .args(["--header", "Accept: application/json, text/event-stream"])
         .args(["--data", &call.to_string(), &replica.url])

@@ -140,7 +140,7 @@ struct PrivateServer {
 
 impl PrivateServer {
     fn start() -> Self {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = belljar_testing::free_port();
         let child = std::process::Command::new("python3")
             .args(["-u", &client_script("oauth_server.py")])
             .env("PORT", port.to_string())
@@ -149,7 +149,7 @@ impl PrivateServer {
         let server = Self { child, port };
         let started = std::time::Instant::now();
         while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(started.elapsed() < std::time::Duration::from_secs(60), "the server does not listen");
+            assert!(started.elapsed() < std::time::Duration::from_secs(180), "the server does not listen");
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
         server

@@ -16,7 +16,7 @@ const HARMLESS: &str = "<1><2><3><4><5><6>0;TITLE6n<7><8>";
 fn on_terminal(args: &[&str]) -> String {
     let mut command = Belljar::new().args(args).into_command();
     command.env("TERM", "xterm");
-    let mut session = spawn_command(command, Some(60_000)).unwrap();
+    let mut session = spawn_command(command, Some(180_000)).unwrap();
     // The session converts each byte to a character.
     let bytes: Vec<u8> =
         session.exp_eof().unwrap().chars().map(|byte| u8::try_from(u32::from(byte)).unwrap()).collect();
@@ -70,7 +70,7 @@ fn hidden_text_ends_with_the_output_of_the_code() {
     let shown = on_terminal(&[
         "run",
         "--timeout",
-        "0.5",
+        "3",
         "-c",
         r"print('\x1b[8m', end='')
 while True: pass",

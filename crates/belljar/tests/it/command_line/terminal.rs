@@ -23,7 +23,7 @@ fn prompt(args: &[&str]) -> PtySession {
         };
     }
     command.env("TERM", "xterm");
-    let mut session = spawn_command(command, Some(60_000)).unwrap();
+    let mut session = spawn_command(command, Some(180_000)).unwrap();
     session.exp_string(">>> ").unwrap();
     session
 }
@@ -115,7 +115,7 @@ fn prompt_installs_what_input_imports() {
     let mut command =
         Belljar::new().env("UV_NO_INDEX", "1").args(["run", "-i", "--find-links", wheels.path()]).into_command();
     command.env("TERM", "xterm");
-    let mut session = spawn_command(command, Some(60_000)).unwrap();
+    let mut session = spawn_command(command, Some(180_000)).unwrap();
     session.exp_string(">>> ").unwrap();
     type_in(&mut session, &format!("import gamma{ENTER}"));
     session.exp_string("installed gamma 1.0 and 1 dependency").unwrap();
@@ -132,10 +132,10 @@ fn prompt_installs_what_input_imports() {
 #[test]
 fn call_shows_that_a_server_is_being_started() {
     // A server that never answers.
-    let arguments = ["call", "python3 -c 'input(); input()'", "--start-timeout", "60"];
+    let arguments = ["call", "python3 -c 'input(); input()'", "--start-timeout", "180"];
     let mut command = Belljar::without_cache().args(arguments).into_command();
     command.env("TERM", "xterm");
-    let mut session = spawn_command(command, Some(60_000)).unwrap();
+    let mut session = spawn_command(command, Some(180_000)).unwrap();
     session.exp_string("starting python3 -c 'input(); input()'").unwrap();
     session.send_control('c').unwrap();
     session.exp_eof().unwrap();

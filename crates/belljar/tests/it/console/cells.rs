@@ -18,6 +18,7 @@ fn cells_have_output_displays_and_errors() {
     assert_eq!(outputs[at]["data"]["text/html"], "<table><tr><td>1</td></tr></table>");
     assert!(cell["memory"].as_u64().unwrap() > 1 << 20, "{cell}");
     assert!(cell["began"].as_u64().unwrap() <= cell["ended"].as_u64().unwrap(), "{cell}");
+    assert!(cell["cpu_ms"].as_f64().unwrap() > 0.0, "{cell}");
     // The HTML is behind an address that works once, without scripts.
     let place = format!("/sessions/{session}/cells/{}/outputs/{at}/frame", cell["number"]);
     let path = operator.send("POST", &place, None).with_status(200)["path"].as_str().unwrap().to_owned();
@@ -38,6 +39,21 @@ fn cells_have_output_displays_and_errors() {
     assert_eq!((numbers(&page), &page["has_more"]), (vec![2, 3], &json!(true)));
     let page = operator.get(&format!("/sessions/{session}/cells?before=2"));
     assert_eq!((numbers(&page), &page["has_more"]), (vec![1], &json!(false)));
+}
+
+#[test]
+fn processor_time_of_cells_is_without_their_waits() {
+    let operator = Operator::start(&[]);
+    let session = operator.create();
+    let spent = |code: &str| {
+        let cell = operator.run(&session, code);
+        let elapsed = cell["ended"].as_u64().unwrap() - cell["began"].as_u64().unwrap();
+        (elapsed, cell["cpu_ms"].as_f64().unwrap_or_else(|| panic!("{cell}")))
+    };
+    let (elapsed, cpu) = spent("import asyncio\nawait asyncio.sleep(1.5)");
+    assert!(elapsed >= 1500 && cpu < 1000.0, "{cpu} of {elapsed} ms");
+    let (_, cpu) = spent("sum(range(3_000_000))");
+    assert!(cpu > 1.0, "{cpu}");
 }
 
 #[test]

@@ -28,6 +28,7 @@ fn sessions_are_listed_used_and_ended() {
     assert_eq!(output(&operator, &["run", &session, "x + 1"]), "42\n");
     let failed = admin(&operator, &["run", &session, "1 / 0"]);
     assert!(failed.status == Some(1) && failed.stdout.contains("ZeroDivisionError"), "{failed:?}");
+    operator.wait_for_state(&session, "idle");
     let listed = output(&operator, &["sessions", "--state", "idle"]);
     assert!(listed.starts_with(&format!("{session}  idle")) && listed.contains("3 cells"), "{listed}");
     assert_eq!(output(&operator, &["sessions", "nothing_like_this"]), "");
@@ -37,6 +38,7 @@ fn sessions_are_listed_used_and_ended() {
     assert_eq!(json["cells"].as_array().unwrap().len(), 3);
     let fork = output(&operator, &["fork", &session]);
     assert_eq!(output(&operator, &["run", fork.trim(), "x"]), "41\n");
+    operator.wait_for_state(&session, "idle");
     assert_eq!(output(&operator, &["interrupt", &session]), "nothing to do\n");
     assert_eq!(output(&operator, &["restart", &session]), "restarted\n");
     assert_eq!(output(&operator, &["sleep", &session]), "asleep\n");

@@ -37,6 +37,7 @@ fn cell(operator: &Operator, run: &str) -> Value {
 fn code_that_runs_once_is_shown() {
     let operator = start(&[]);
     assert!(call(&operator, "print('out')\n6 * 7").contains("42"));
+    wait_for_run(&operator, "state=ended");
     let listed = operator.get("/sessions");
     let shown = &listed["sessions"][0];
     assert_eq!((&shown["state"], &shown["is_program"], &shown["cells"]), (&json!("ended"), &json!(true), &json!(1)));
@@ -45,6 +46,7 @@ fn code_that_runs_once_is_shown() {
     assert_eq!((&ended["state"], written(&ended, "stdout").as_str()), (&json!("ok"), "out\n"), "{ended:#}");
     assert_eq!(ended["outputs"][1]["data"]["text/plain"], "42", "{ended:#}");
     assert!(ended["memory"].as_u64().unwrap() > 1 << 20, "{ended:#}");
+    assert!(ended["cpu_ms"].as_f64().unwrap() > 0.0, "{ended:#}");
     operator.send("POST", &format!("/sessions/{run}/restart"), None).refusal(409);
     call(&operator, "1 / 0");
     let failed = cell(&operator, &wait_for_run(&operator, "q=/&state=ended"));

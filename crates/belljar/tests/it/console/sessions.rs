@@ -12,6 +12,9 @@ fn sessions_are_filtered_and_paged() {
         operator.run(session, &format!("marker_{at} = {at}\nprint('{}')", "x".repeat(at)));
     }
     operator.run(&sessions[0], "unique_word = 1");
+    for session in &sessions {
+        operator.wait_for_state(session, "idle");
+    }
     let all = operator.get("/sessions");
     assert_eq!((&all["total"], &all["matching"], &all["states"]["idle"]), (&json!(12), &json!(12), &json!(12)));
     let handles = |query: &str| -> Vec<String> {
@@ -74,11 +77,13 @@ fn sessions_are_interrupted_restarted_forked_and_ended() {
     let session = operator.create();
     let act = |operation: &str| operator.send("POST", &format!("/sessions/{session}/{operation}"), None);
     operator.run(&session, "x = 1\nopen('a.txt', 'w').write('a')");
+    operator.wait_for_state(&session, "idle");
     assert_eq!(act("interrupt").with_status(200), json!({ "done": false }));
     let number = operator.submit(&session, "print('begun')\nwhile True: pass");
     operator.wait_for_cell(&session, number, |cell| written(cell, "stdout") == "begun\n");
     assert_eq!(operator.get(&format!("/sessions/{session}"))["state"], "running");
-    operator.send("GET", &format!("/sessions/{session}/variables"), None).refusal(409);
+    let variables = || operator.send("GET", &format!("/sessions/{session}/variables"), None).refusal(409);
+    assert!(variables().contains("runs a cell: wait for its end"), "{}", variables());
     assert_eq!(act("interrupt").with_status(200), json!({ "done": true }));
     let cell = operator.wait_for_cell(&session, number, |cell| !cell["ended"].is_null());
     assert_eq!((&cell["state"], &cell["error"]["name"]), (&json!("error"), &json!("KeyboardInterrupt")));
@@ -88,7 +93,7 @@ fn sessions_are_interrupted_restarted_forked_and_ended() {
     assert_eq!(written(&operator.run(&fork, "print(x, open('a.txt').read())"), "stdout"), "1 a\n");
     assert_eq!(act("sleep").with_status(200), json!({ "done": true }));
     operator.wait_for_state(&session, "asleep");
-    operator.send("GET", &format!("/sessions/{session}/variables"), None).refusal(409);
+    assert!(variables().contains("sleeps"), "{}", variables());
     assert_eq!(written(&operator.run(&session, "print(open('a.txt').read())"), "stdout"), "a\n");
     assert_eq!(operator.send("DELETE", &format!("/sessions/{session}"), None).status, 204);
     // Its cells stay visible.

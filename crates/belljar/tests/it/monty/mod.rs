@@ -1,5 +1,6 @@
 //! Monty's worker protocol, with pydantic-monty's client and pydantic-ai-harness's CodeMode.
 
+use std::path::Path;
 use std::process::Command;
 
 use belljar_testing::install::run;
@@ -61,6 +62,24 @@ fn remote_worker_runs_feeds_and_continues_dumps() {
 }
 
 #[test]
+fn local_worker_applies_policies_and_limits() {
+    run(script("policies.py").arg(WorkerProgram::new().path()));
+}
+
+#[test]
+fn remote_worker_applies_policies_and_limits() {
+    let workers = RemoteWorkers::start();
+    run(script("policies.py").arg(workers.url()).arg(RemoteWorkers::TOKEN));
+}
+
+#[test]
+fn code_of_a_cancelled_feed_ends() {
+    run(script("cancelled.py").arg(WorkerProgram::new().path()));
+    let workers = RemoteWorkers::start_with(&["--max-concurrency", "1"]);
+    run(script("cancelled.py").arg(workers.url()).arg(RemoteWorkers::TOKEN));
+}
+
+#[test]
 fn feed_goes_on_from_its_dump_after_its_server_was_killed() {
     let (data, directory) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let options = ["--data-dir", data.path().to_str().unwrap()];
@@ -81,6 +100,7 @@ fn feed_goes_on_from_its_dump_after_its_server_was_killed() {
 fn clients_of_version_5_run_feeds_and_continue_dumps() {
     run(script_of_version_5("sync_client.py").arg(WorkerProgram::new().path()).arg("5"));
     run(script_of_version_5("async_client.py").arg(WorkerProgram::new().path()));
+    run(script_of_version_5("policies.py").arg(WorkerProgram::new().path()));
 }
 
 #[test]
@@ -123,6 +143,8 @@ fn feeds_of_a_remote_worker_are_in_the_audit_log() {
         );
     }
     assert!(ends.iter().any(|end| end["outcome"] == "success"), "{text}");
+    let failed = ends.iter().find(|end| end["code_sha256"] == belljar_audit::sha256("await fail(2)")).unwrap();
+    assert_eq!((&failed["outcome"], &failed["error"]), (&"error".into(), &"ValueError".into()), "{failed}");
     assert!(!text.contains(RemoteWorkers::TOKEN), "{text}");
 }
 
@@ -135,6 +157,12 @@ fn code_mode_runs_on_a_local_worker() {
 fn code_mode_runs_on_a_remote_worker() {
     let workers = RemoteWorkers::start();
     run(script("code_mode.py").arg(workers.url()).arg(RemoteWorkers::TOKEN));
+}
+
+#[test]
+fn objects_of_packages_are_values_of_python() {
+    let guest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../belljar-python/guest");
+    run(script_with("monty-packages", &["numpy==2.4.6", "pandas==3.1.1"], "package_nodes.py").arg(guest));
 }
 
 #[test]
@@ -152,6 +180,8 @@ fn connection_needs_the_token_and_the_option() {
     ];
     let workers = RemoteWorkers::start();
     assert_eq!(workers.server.send("GET", "/monty", &upgrade, "").0, 401);
+    let wrong = [&upgrade[..], &[("Authorization", "Bearer another-token")]];
+    assert_eq!(workers.server.send("GET", "/monty", &wrong.concat(), "").0, 401);
     let foreign =
         [&upgrade[..], &[("Origin", "https://evil.example"), ("Authorization", "Bearer a-token-of-this-test")]];
     assert_eq!(workers.server.send("GET", "/monty", &foreign.concat(), "").0, 403);

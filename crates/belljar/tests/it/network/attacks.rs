@@ -22,18 +22,18 @@ fn assert_nothing_leaked() {
 
 #[test]
 fn addresses_that_are_not_allowed_are_not_reached() {
-    assert!(check("attack_addresses.py") >= 25);
+    assert!(check("attack_addresses.py") >= 44);
     assert_nothing_leaked();
 }
 
 #[test]
 fn requests_that_are_not_allowed_are_not_sent() {
-    assert!(check("attack_requests.py") >= 20);
+    assert!(check("attack_requests.py") >= 33);
     assert_nothing_leaked();
 }
 
 #[test]
 fn secrets_are_not_read() {
-    assert!(check("attack_secrets.py") >= 20);
+    assert!(check("attack_secrets.py") >= 33);
     assert_nothing_leaked();
 }

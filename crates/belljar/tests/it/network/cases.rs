@@ -80,7 +80,7 @@ fn difference(wire: &mut Wire, case: &Case, secrets: &[String]) -> Option<String
 /// Runs the programs of a file, and returns their number.
 pub(super) fn check(file: &str) -> usize {
     let cases = cases(file);
-    let mut wire = site().serve(&["--timeout", "60"]);
+    let mut wire = site().serve(&["--timeout", "180"]);
     let secrets = secrets();
     let differences: Vec<String> = cases.iter().filter_map(|case| difference(&mut wire, case, &secrets)).collect();
     assert!(differences.is_empty(), "{} of {}:\n{}", differences.len(), cases.len(), differences.join("\n"));

@@ -2,6 +2,7 @@
 
 mod attacks;
 mod cases;
+mod documented;
 mod libraries;
 mod policy;
 mod protocols;

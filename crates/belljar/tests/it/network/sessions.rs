@@ -33,7 +33,7 @@ fn assert_value(wire: &mut Wire, session: &str, code: &str, value: &str) {
     assert_eq!(answer["result"], value, "{code}: {answer:#}");
 }
 
-const CONNECT: &str = "plain = socket.create_connection(('api.example.com', PORT_echo), timeout=20)";
+const CONNECT: &str = "plain = socket.create_connection(('api.example.com', PORT_echo), timeout=120)";
 const GET: &str = "urllib.request.urlopen('https://api.example.com:PORT_https/csv').read(4)";
 
 #[test]
@@ -136,8 +136,9 @@ fn ctrl_c_ends_a_blocking_receive() {
 #[test]
 fn waits_count_towards_the_limit_on_waits_and_not_on_time() {
     let wait = "reader, writer = await asyncio.open_connection('api.example.com', PORT_slow)\n\
-                for _ in range(8):\n    writer.write(b'x'); await reader.readexactly(1)\n'done'";
-    let mut wire = serve(&["--timeout", "3"]);
+                for _ in range(24):\n    writer.write(b'x'); await reader.readexactly(1)\n'done'";
+    // Each line takes half a second.
+    let mut wire = serve(&["--timeout", "10"]);
     let id = open(&mut wire);
     assert_value(&mut wire, &id, wait, "'done'");
     let mut wire = serve(&["--max-wait", "1"]);
@@ -181,7 +182,7 @@ fn session_that_slept_has_reset_connections() {
     let has_ended = || site().records().iter().any(|record| record["ended"] == "the sleep test");
     let begin = Instant::now();
     while !has_ended() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "the session does not sleep");
+        assert!(begin.elapsed() < Duration::from_secs(180), "the session does not sleep");
         std::thread::sleep(Duration::from_millis(50));
     }
     let use_it = "try:\n    plain.recv(1)\nexcept OSError as error:\n    print(type(error).__name__)";

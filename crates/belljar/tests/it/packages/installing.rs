@@ -133,7 +133,7 @@ fn code_cannot_choose_index_url_or_path() {
         "pip install --target /tmp alpha",
     ] {
         let code = format!("import os\nprint(os.system({command:?}) >> 8)");
-        let run = wheels.run(&["--timeout", "20"], &code);
+        let run = wheels.run(&["--timeout", "120"], &code);
         assert!(run.stdout == "1\n" && run.stderr.starts_with("ERROR: "), "{command}: {run:?}");
     }
 }
@@ -156,11 +156,11 @@ fn installation_time_is_not_code_time() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let index = format!("http://{}/simple", listener.local_addr().unwrap());
     let code = "import os, time\nbegin = time.monotonic()\nstatus = os.system('pip install alpha')\n\
-                print(status >> 8, time.monotonic() - begin > 2)";
-    let options = ["run", "--timeout", "1.5", "--install-timeout", "3", "--index-url", &index, "-c", code];
+                print(status >> 8, time.monotonic() - begin > 10)";
+    let options = ["run", "--timeout", "10", "--install-timeout", "12", "--index-url", &index, "-c", code];
     let run = Belljar::new().args(options).run();
     assert_eq!((run.status, run.stdout.as_str()), (Some(0), "1 True\n"), "{run:?}");
-    assert!(run.stderr.contains("installing took longer than 3 s"), "{run:?}");
+    assert!(run.stderr.contains("installing took longer than 12 s"), "{run:?}");
 }
 
 #[test]

@@ -15,7 +15,7 @@ const SENT: usize = 15 << 20;
 const ANNOUNCED: usize = 16 << 20;
 /// The time in which a body must arrive, and the time for which the test waits at most.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
-const MAX_WAIT: Duration = Duration::from_secs(90);
+const MAX_WAIT: Duration = Duration::from_secs(240);
 
 /// Returns the memory of a server, in megabytes.
 fn resident(server: &Listening) -> u64 {
@@ -53,8 +53,11 @@ fn uploads_that_do_not_end_are_bounded_in_sum_and_in_time() {
     let piece = vec![b' '; SENT];
     // 600 MB altogether.
     let mut uploads: Vec<TcpStream> = (0..40).map(|_| begin_upload(&server, &piece)).collect();
-    let refused =
-        uploads.iter_mut().filter_map(|upload| status(upload, Duration::from_millis(200))).collect::<Vec<_>>();
+    // On a busy machine, the answers may be late. The other uploads are given up after a minute.
+    let mut refused = Vec::new();
+    while refused.len() < 20 && begin.elapsed() < BODY_TIMEOUT - Duration::from_secs(15) {
+        refused.extend(uploads.iter_mut().filter_map(|upload| status(upload, Duration::from_millis(200))));
+    }
     assert!(refused.len() >= 20 && refused.iter().all(|status| *status == 503), "{refused:?}");
     let during = resident(&server);
     assert!(during < before + MAX_BODIES + 150, "{before} MB before, {during} MB during 600 MB of uploads");

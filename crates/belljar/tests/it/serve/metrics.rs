@@ -1,6 +1,7 @@
 //! `/metrics`: each family moves with what happens. Prometheus's own library parses the text.
 
 use std::io::Write;
+use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -74,10 +75,17 @@ fn session(server: &Listening, code: &str) -> String {
     info["session_id"].as_str().unwrap_or_else(|| panic!("{text}")).to_owned()
 }
 
+/// Sends a call of `run_python_code`, whose code runs until the stream is closed.
+fn open_call(server: &Listening, code: &str) -> TcpStream {
+    let message = super::http::call(code);
+    let headers = [("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream")];
+    server.open("POST", "/mcp", &headers, &message.to_string())
+}
+
 fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !condition() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "{what} did not happen");
+        assert!(begin.elapsed() < Duration::from_secs(180), "{what} did not happen");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -101,6 +109,8 @@ fn calls_of_every_tool_are_counted_by_status() {
         tool(&server, name, &only);
     }
     tool(&server, "list_session_files", &only);
+    // A call is in flight until its answer was sent.
+    server.wait_for_metric("belljar_calls_in_flight 0");
 
     let scrape = Scrape::of(&server);
     for (name, status, count) in [
@@ -124,6 +134,8 @@ fn calls_of_every_tool_are_counted_by_status() {
     }
     assert_eq!(scrape.sum("belljar_calls_total", &[]), 15.0);
     assert_eq!(scrape.sum("belljar_call_duration_seconds_count", &[("tool", "execute_code")]), 4.0);
+    let failed = [("tool", "execute_code"), ("status", "run-error")];
+    assert_eq!(scrape.sum("belljar_call_duration_seconds_count", &failed), 1.0);
     assert!(scrape.sum("belljar_call_duration_seconds_sum", &[("tool", "execute_code")]) > 0.0);
     assert_eq!(scrape.sum("belljar_calls_in_flight", &[]), 0.0);
     // Calls with invalid arguments or of an unknown session do not wait.
@@ -203,6 +215,11 @@ fn refused_requests_are_counted_by_reason() {
     let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
     assert_eq!(refused(&[("Authorization", "Bearer two"), ("Mcp-Session-Id", &id)], &list), 404);
     let scrape = Scrape::with_headers(&server, &[one]);
+    assert_eq!(scrape.sum("belljar_mcp_session_duration_seconds_count", &[]), 0.0, "the session is open");
+    let ended = server.send("DELETE", "/mcp", &[one, ("Mcp-Session-Id", &id)], "").0;
+    assert_eq!(ended, 200);
+    let closed = Scrape::with_headers(&server, &[one]);
+    assert_eq!(closed.sum("belljar_mcp_session_duration_seconds_count", &[("transport", "tcp")]), 1.0);
     for (reason, count) in [
         ("token", 2.0),
         ("host", 1.0),
@@ -222,18 +239,21 @@ fn queue_and_refused_calls_are_counted() {
     let server = Listening::start("streamable-http-stateless", options);
     wait_for("the preparation of Python", || Scrape::of(&server).sum("belljar_running", &[]) == 0.0);
     let id = session(&server, "import time");
-    let busy = || tool(&server, "run_python_code", &json!({ "python_code": "import time; time.sleep(4)" }));
     std::thread::scope(|scope| {
-        scope.spawn(busy);
+        let busy = open_call(&server, "import time; time.sleep(250)");
         wait_for("a call", || Scrape::of(&server).sum("belljar_running", &[]) == 1.0);
         scope.spawn(|| tool(&server, "execute_code", &json!({ "session_id": id, "code": "1" })));
         wait_for("a queued call", || Scrape::of(&server).sum("belljar_queue_length", &[]) == 1.0);
+        let queued = Instant::now();
         let scrape = Scrape::of(&server);
         assert_eq!(scrape.sum("belljar_session_queue_length", &[]), 1.0);
         assert_eq!(scrape.sum("belljar_calls_in_flight", &[]), 2.0);
         assert_eq!(scrape.sum("belljar_live_interpreters", &[]), 1.0);
         let text = tool(&server, "run_python_code", &json!({ "python_code": "1" }));
         assert!(text.contains("the server is busy"), "{text}");
+        // The call in the queue waits for a second at least.
+        std::thread::sleep(Duration::from_secs(1).saturating_sub(queued.elapsed()));
+        drop(busy);
     });
     let text = tool(&server, "execute_code", &json!({ "code": "1" }));
     assert!(text.contains("TooManySessionsError"), "{text}");
@@ -244,7 +264,6 @@ fn queue_and_refused_calls_are_counted() {
     assert_eq!(scrape.sum("belljar_calls_total", &[("status", "refused")]), 2.0);
     assert_eq!(scrape.sum("belljar_queue_length", &[]), 0.0);
     assert_eq!(scrape.sum("belljar_session_queue_length", &[]), 0.0);
-    // The call in the queue waited for most of the four seconds, and the others hardly.
     let waited = scrape.sum("belljar_queue_wait_seconds_sum", &[]);
     assert!(waited > 0.5, "{waited}");
     let long = scrape.sum("belljar_queue_wait_seconds_bucket", &[("le", "+Inf")])
@@ -262,19 +281,21 @@ fn threads_that_waiting_code_holds_are_counted_and_named() {
     let call = |tool_name: &str, arguments: Value| tool(&server, tool_name, &arguments);
     let execute = |code: &str| call("execute_code", json!({ "session_id": id, "code": code }));
     std::thread::scope(|scope| {
-        scope.spawn(|| call("run_python_code", json!({ "python_code": "import asyncio; await asyncio.sleep(6)" })));
+        let awaiting = open_call(&server, "import asyncio; await asyncio.sleep(250)");
         wait_for("code that awaits", || {
             let scrape = Scrape::of(&server);
             scrape.sum("belljar_live_interpreters", &[]) == 1.0 && scrape.sum("belljar_running", &[]) == 0.0
         });
-        scope.spawn(|| execute("asyncio.run(asyncio.sleep(6))"));
-        scope.spawn(|| call("run_python_code", json!({ "python_code": "import time; time.sleep(6)" })));
+        scope.spawn(|| execute("asyncio.run(asyncio.sleep(250))"));
+        let sleeping = open_call(&server, "import time; time.sleep(250)");
         wait_for("two waits", || Scrape::of(&server).sum("belljar_held_threads", &[]) == 2.0);
         for (tool_name, argument) in [("execute_code", "code"), ("run_python_code", "python_code")] {
             let text = call(tool_name, json!({ argument: "1" }));
             let reason = "2 pieces of code run, 2 of which hold their thread while they wait in synchronous code";
             assert!(text.contains(reason) && text.contains("--max-concurrency"), "{text}");
         }
+        drop((awaiting, sleeping));
+        call("interrupt_session", json!({ "session_id": id }));
     });
     wait_for("the end of the waits", || Scrape::of(&server).sum("belljar_held_threads", &[]) == 0.0);
 }
@@ -282,15 +303,13 @@ fn threads_that_waiting_code_holds_are_counted_and_named() {
 #[test]
 fn call_of_a_client_that_disconnects_counts_as_cancelled() {
     let server = Listening::start("streamable-http-stateless", ["--no-install"]);
-    let message = super::http::call("while True: pass");
-    let headers = [("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream")];
-    let stream = server.open("POST", "/mcp", &headers, &message.to_string());
+    let stream = open_call(&server, "while True: pass");
     wait_for("the call", || Scrape::of(&server).sum("belljar_calls_in_flight", &[]) == 1.0);
     drop(stream);
     wait_for("the end of the call", || {
         Scrape::of(&server).sum("belljar_calls_total", &[("status", "cancelled")]) == 1.0
     });
-    assert_eq!(Scrape::of(&server).sum("belljar_calls_in_flight", &[]), 0.0);
+    server.wait_for_metric("belljar_calls_in_flight 0");
 }
 
 #[test]

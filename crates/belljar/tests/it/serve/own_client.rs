@@ -12,7 +12,7 @@ use serde_json::json;
 use super::http::Listening;
 use crate::harness::{Belljar, cache, release};
 
-const START_TIMEOUT: Duration = Duration::from_secs(120);
+const START_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Returns the arguments of `belljar stdio`, whose process gets few environment variables.
 fn stdio_arguments() -> Vec<String> {
@@ -46,7 +46,9 @@ fn exercise<T>(server: ServerBuilder<T>, build: fn(ServerBuilder<T>) -> McpServe
         let outcome = server.call_tool_with("run_python_code", code, options).await.unwrap();
         let ToolOutcome::Output(output) = &outcome else { panic!("{outcome:?}") };
         assert!(output.to_text().contains("42") && output.to_text().contains("hi"), "{output:?}");
-        assert_eq!(*log.lock().unwrap(), ["hi"]);
+        // A slow machine also reports the progress of long steps.
+        let lines: Vec<String> = log.lock().unwrap().iter().filter(|line| !line.ends_with(" …")).cloned().collect();
+        assert_eq!(lines, ["hi"]);
         assert!(*steps.lock().unwrap() > 0);
 
         // An error in the code is an error that a model can correct.

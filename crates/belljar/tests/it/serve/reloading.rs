@@ -9,7 +9,7 @@ use crate::harness::Belljar;
 use crate::wire::Wire;
 
 /// The time within which a server must have read its files again, on a busy machine.
-const RELOAD_TIMEOUT: Duration = Duration::from_secs(60);
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(180);
 
 fn hang_up(process: u32) {
     assert!(Command::new("kill").args(["-HUP", &process.to_string()]).status().unwrap().success());
@@ -54,7 +54,7 @@ fn certificate_is_read_again() {
     let server = old.server();
     let trusts = |certificate: &Certificate| {
         let health = server.url.replace("/mcp", "/healthz");
-        let curl = ["--silent", "--max-time", "20", "--cacert", &certificate.path("cert.pem"), &health];
+        let curl = ["--silent", "--max-time", "120", "--cacert", &certificate.path("cert.pem"), &health];
         Command::new("curl").args(curl).status().unwrap().success()
     };
     assert!(trusts(&old) && !trusts(&new));

@@ -18,7 +18,7 @@ impl Manager {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let socket = UnixDatagram::bind(directory.path().join("notify")).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(180))).unwrap();
         Self { directory, socket }
     }
 

@@ -65,7 +65,9 @@ fn modern_era_works_without_a_handshake() {
     let mut call = call;
     call["_meta"] = modern(json!({ "io.modelcontextprotocol/logLevel": "info" }));
     wire.ask("tools/call", call);
-    let sent = wire.notifications("notifications/message");
+    let mut sent = wire.notifications("notifications/message");
+    // A slow machine also reports the progress of long steps.
+    sent.retain(|sent| sent["logger"] == "python");
     assert_eq!(sent.len(), 1, "{sent:?}");
     assert_eq!((sent[0]["level"].as_str(), sent[0]["data"].as_str()), (Some("info"), Some("hi")));
 }

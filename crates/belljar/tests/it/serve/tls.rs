@@ -46,7 +46,7 @@ fn node_and_curl_connect_over_tls_with_http_1_and_2() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/serve/tls_client.mjs");
     run(Command::new("node").arg(script).arg(&server.url).arg(certificate.path("cert.pem")));
     let (status, _) = {
-        let output = Command::new("curl").args(["--silent", "--max-time", "20"]).arg(&server.url).output().unwrap();
+        let output = Command::new("curl").args(["--silent", "--max-time", "120"]).arg(&server.url).output().unwrap();
         (output.status.code(), output.stdout)
     };
     assert_eq!(status, Some(60), "curl trusts an unsigned certificate");

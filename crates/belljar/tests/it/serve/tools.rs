@@ -140,7 +140,7 @@ async fn wait_for_description(server: &McpServer, part: &str) {
         if description.contains(part) {
             return;
         }
-        assert!(begin.elapsed() < Duration::from_secs(60), "{description}");
+        assert!(begin.elapsed() < Duration::from_secs(180), "{description}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -65,12 +65,33 @@ impl Fixture {
         wait_for(|| self.data().join(session).join("waiting").exists());
     }
 
-    /// Returns the only run that waits, from the command line.
+    /// Waits until one run waits, and returns it from the command line.
     pub(crate) fn waiting_run(&self) -> Value {
-        let listed = self.belljar(&["list", "--json"]);
-        let lines: Vec<&str> = listed.stdout.lines().collect();
-        assert_eq!(lines.len(), 1, "{listed:?}");
-        serde_json::from_str(lines[0]).unwrap()
+        let mut listed = String::new();
+        // On a busy machine, a question may be put before its run is saved.
+        wait_for(|| {
+            listed = self.belljar(&["list", "--json"]).stdout;
+            listed.lines().count() == 1
+        });
+        serde_json::from_str(&listed).unwrap()
+    }
+
+    /// Sends a cell that sleeps, and waits until it is saved. On a busy machine, a short sleep may end before that, so
+    /// that a longer one follows.
+    fn send_sleeping_cell(&self, wire: &mut Wire, session: &str, code: impl Fn(u64) -> String) {
+        let is_saved = |seconds: &u64| {
+            let cell = send_cell(wire, session, &code(*seconds));
+            let begin = Instant::now();
+            while begin.elapsed() < Duration::from_secs(*seconds) {
+                if self.data().join(session).join("waiting").exists() {
+                    return true;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            wire.answer(cell);
+            false
+        };
+        assert!([2, 10, 60].iter().any(is_saved), "no cell is saved while it sleeps");
     }
 }
 
@@ -94,7 +115,7 @@ pub(crate) fn run(wire: &mut Wire, id: &str, code: &str) -> Value {
 pub(crate) fn wait_for(mut holds: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !holds() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "it does not happen");
+        assert!(begin.elapsed() < Duration::from_secs(180), "it does not happen");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -130,6 +151,11 @@ pub(crate) fn runs(wire: &mut Wire) -> Vec<Value> {
     fields(&wire.tool("list_runs", json!({})))["runs"].as_array().unwrap().clone()
 }
 
+/// Waits until no code runs: on a busy machine, a question may be put before its code waits.
+pub(crate) fn wait_until_waiting(wire: &mut Wire) {
+    wait_for(|| runs(wire).iter().all(|run| run["status"] != "running"));
+}
+
 /// Waits until the only run has ended, and returns its result.
 pub(crate) fn result_of_only_run(wire: &mut Wire) -> Value {
     let [run] = &runs(wire)[..] else { panic!("not one run") };
@@ -161,6 +187,7 @@ fn approval_is_answered_in_the_next_server() {
     send_cell(&mut wire, &id, &format!("print('printed before')\n{GATHER}"));
     let asked = question(&mut wire);
     assert!(asked["params"]["message"].as_str().unwrap().contains("append"), "{asked}");
+    fixture.wait_until_saved(&id);
     kill(wire);
 
     let mut wire = fixture.serve();
@@ -269,6 +296,7 @@ fn call_that_is_sent_after_the_cell_was_saved_is_not_sent_twice() {
     send_cell(&mut wire, &id, code);
     // The cell is saved with the question. The call is sent without another step of the cell.
     let asked = question(&mut wire);
+    fixture.wait_until_saved(&id);
     reply(&mut wire, &asked, "yes");
     wait_for(|| fixture.calls().len() == 1);
     kill(wire);
@@ -284,7 +312,7 @@ fn timers_of_a_cell_are_due_when_they_would_have_been() {
     let mut wire = fixture.serve();
     let id = open(&mut wire);
     let code = "import asyncio, time\nbegin = time.monotonic(), time.time()\n\
-                await asyncio.gather(asyncio.sleep(3), asyncio.sleep(4))\n\
+                await asyncio.gather(asyncio.sleep(14), asyncio.sleep(15))\n\
                 [round(time.monotonic() - begin[0], 1), round(time.time() - begin[1], 1)]";
     let begin = Instant::now();
     send_cell(&mut wire, &id, code);
@@ -292,9 +320,9 @@ fn timers_of_a_cell_are_due_when_they_would_have_been() {
     kill(wire);
     let mut wire = fixture.serve();
     let answer = result_of_only_run(&mut wire);
-    assert!(begin.elapsed() >= Duration::from_secs(4), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() >= Duration::from_secs(15), "{:?}", begin.elapsed());
     let measured: Vec<f64> = serde_json::from_str(answer["result"].as_str().unwrap()).unwrap();
-    assert!((measured[0] - measured[1]).abs() < 0.5 && measured[0] >= 4.0, "{measured:?}");
+    assert!((measured[0] - measured[1]).abs() < 0.5 && measured[0] >= 15.0, "{measured:?}");
 }
 
 #[test]
@@ -352,6 +380,7 @@ fn runs_wait_on_when_the_client_or_the_server_ends_regularly() {
     let id = open(&mut wire);
     send_cell(&mut wire, &id, "from tools import t\nawait t.append(text='a')");
     question(&mut wire);
+    fixture.wait_until_saved(&id);
     wire.end_input();
     while wire.next().is_some() {}
     assert!(wire.child.wait().unwrap().success());
@@ -462,9 +491,10 @@ fn cancelled_cell_that_does_not_end_loses_no_variables() {
     let mut wire = fixture.serve();
     let id = open(&mut wire);
     run(&mut wire, &id, "x = 1\nopen('kept.txt', 'w').write('kept')");
-    let code = "import signal\nsignal.signal(2, signal.SIG_IGN)\nx = 2\nwhile True: pass";
+    let code = "import signal\nsignal.signal(2, signal.SIG_IGN)\nx = 2\nprint('begun')\nwhile True: pass";
+    wire.follow_output();
     let cell = send_cell(&mut wire, &id, code);
-    std::thread::sleep(Duration::from_millis(500));
+    wire.wait_for_output("begun");
     wire.notify("notifications/cancelled", json!({ "requestId": cell }));
     // The code ignores the interrupt, and is killed after a while. The session goes on from before it.
     assert_eq!(run(&mut wire, &id, "x, open('kept.txt').read()")["result"], "(1, 'kept')");

@@ -173,7 +173,7 @@ fn resume(wire: &mut Wire, session: &str) -> u64 {
 }
 
 fn wait_until_held(servers: &Servers) {
-    for _ in 0..6000 {
+    for _ in 0..36_000 {
         if servers.gate("held").exists() {
             return;
         }

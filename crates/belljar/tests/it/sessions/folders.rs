@@ -15,7 +15,7 @@ use crate::serve::http::Listening;
 use crate::wire::{Wire, text};
 
 /// The time within which a session must sleep or expire.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// A directory for `--files`, next to a file that nothing may reach, and another for `--data-dir`.
 struct Directories(tempfile::TempDir);
@@ -209,7 +209,7 @@ fn files_stay_when_a_session_ends() {
 #[test]
 fn files_stay_when_a_session_expires() {
     let directories = Directories::new();
-    let mut session = directories.session(&["--session-timeout", "1"]);
+    let mut session = directories.session(&["--session-timeout", "8"]);
     session.run("open('f.txt', 'w').write('kept')");
     let empty = open(&mut session.wire);
     let begin = Instant::now();

@@ -19,7 +19,7 @@ use crate::library::python;
 pub(super) fn backend() -> Arc<dyn Backend> {
     let runtime =
         PythonRuntime { python: python().clone(), options: PrepareOptions::default(), installer: installer() };
-    let limits = Limits { wall_time: Some(Duration::from_secs(60)), ..Limits::default() };
+    let limits = Limits { wall_time: Some(Duration::from_secs(240)), ..Limits::default() };
     Arc::new(WasmBackend::new(Arc::new(RuntimeLoader::from(runtime)), limits, false))
 }
 

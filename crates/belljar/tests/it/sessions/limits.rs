@@ -21,15 +21,15 @@ fn with_state(options: &[&str]) -> Session {
 #[test]
 fn endless_loop_is_interrupted_and_variables_stay() {
     let mut session = with_state(&[]);
-    let arguments = json!({ "code": "y = 2\nwhile True: pass", "session_id": session.id, "timeout": 0.5 });
+    let arguments = json!({ "code": "y = 2\nwhile True: pass", "session_id": session.id, "timeout": 3 });
     let answer = fields(&session.wire.tool("execute_code", arguments));
-    assert_eq!(answer["error"], "TimeoutError: the cell ran longer than 0.5 s and was interrupted", "{answer:#}");
+    assert_eq!(answer["error"], "TimeoutError: the cell ran longer than 3 s and was interrupted", "{answer:#}");
     assert_eq!(session.value("x + y"), "3");
 }
 
 #[test]
 fn uninterruptible_loop_restarts_the_interpreter() {
-    let mut session = with_state(&["--timeout", "0.5"]);
+    let mut session = with_state(&["--timeout", "5"]);
     let error = session.error("while True:\n    try:\n        while True: pass\n    except BaseException: pass");
     assert!(error.starts_with("TimeLimit: "), "{error}");
     lost(&mut session, &error);

@@ -14,7 +14,7 @@ use crate::serve::clients::modern_client;
 use crate::serve::http::Listening;
 use crate::wire::{Wire, text};
 
-const PATIENT: Duration = Duration::from_secs(120);
+const PATIENT: Duration = Duration::from_secs(300);
 
 /// Returns a request's parameters, from a client that supports elicitation.
 fn modern(mut params: Value) -> Value {
@@ -186,7 +186,7 @@ fn flood_of_listen_requests_is_bounded() {
         if left == 0 {
             break;
         }
-        assert!(begin.elapsed() < Duration::from_secs(60), "{left} cancelled subscriptions are left");
+        assert!(begin.elapsed() < Duration::from_secs(180), "{left} cancelled subscriptions are left");
     }
 }
 
@@ -221,7 +221,7 @@ fn exercise<T>(server: ServerBuilder<T>, build: fn(ServerBuilder<T>) -> McpServe
             }
         });
         call("open('a.txt', 'w').write('22')", &id).await;
-        for _ in 0..500 {
+        for _ in 0..9000 {
             if *changes.lock().unwrap() > 0 {
                 break;
             }
@@ -234,7 +234,7 @@ fn exercise<T>(server: ServerBuilder<T>, build: fn(ServerBuilder<T>) -> McpServe
             assert_eq!(server.list_resources().await.unwrap().len(), 1);
             call("open('b.txt', 'w').write('1')", &id).await;
             let mut there = 0;
-            for _ in 0..500 {
+            for _ in 0..9000 {
                 there = server.list_resources().await.unwrap().len();
                 if there == 2 {
                     break;

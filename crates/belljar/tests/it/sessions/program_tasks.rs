@@ -54,7 +54,7 @@ fn code_that_asks_is_a_task_that_survives_the_server() {
 fn code_that_waits_becomes_a_task() {
     let fixture = fixture();
     let mut wire = fixture.serve();
-    let result = run(&mut wire, "import asyncio\nawait asyncio.sleep(6)\n'slept'");
+    let result = run(&mut wire, "import asyncio\nawait asyncio.sleep(15)\n'slept'");
     let id = created(&result);
     assert_eq!(result["status"], "working", "{result:#}");
     kill(wire);

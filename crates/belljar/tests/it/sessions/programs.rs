@@ -53,6 +53,7 @@ fn approval_is_answered_in_the_next_server() {
     send(&mut wire, CODE);
     let asked = question(&mut wire);
     assert!(asked["params"]["message"].as_str().unwrap().contains("append"), "{asked}");
+    fixture.waiting_run();
     kill(wire);
 
     let mut wire = fixture.serve();

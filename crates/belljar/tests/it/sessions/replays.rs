@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::durable::{
     Fixture, MODERN, fields, kill, open, question, reply, result_of_only_run, run, runs, send_cell, wait_for,
+    wait_until_waiting,
 };
 use crate::wire::{Wire, text};
 
@@ -151,6 +152,7 @@ fn awaited_and_held_waits_follow_each_other() {
     question(&mut wire);
     let mut call = 0;
     for (at, line) in ["one", "yes", "two", "yes", "yes"].into_iter().enumerate() {
+        wait_until_waiting(&mut wire);
         kill(wire);
         wire = fixture.serve();
         let asked;
@@ -186,7 +188,7 @@ fn packages_and_libraries_of_the_cell_are_there_again() {
 #[test]
 fn sleep_is_continued_in_the_next_server() {
     let fixture = Fixture::new(&[]);
-    for sleep in ["time.sleep(4)", "asyncio.run(asyncio.sleep(4))", "select.poll().poll(4000)"] {
+    for sleep in ["time.sleep(12)", "asyncio.run(asyncio.sleep(12))", "select.poll().poll(12_000)"] {
         let mut wire = fixture.serve();
         let id = open(&mut wire);
         let code = format!(
@@ -202,7 +204,7 @@ fn sleep_is_continued_in_the_next_server() {
         let result = fields(&wire.answer(call)["result"]);
         assert_eq!(result["output"][0], "begins\nslept\n", "{sleep}: {result:#}");
         let measured: Vec<f64> = serde_json::from_str(result["result"].as_str().unwrap()).unwrap();
-        assert!((measured[0] - measured[1]).abs() < 0.5 && measured[0] >= 4.0, "{sleep}: {measured:?}");
+        assert!((measured[0] - measured[1]).abs() < 0.5 && measured[0] >= 12.0, "{sleep}: {measured:?}");
         wire.tool("clear_session", json!({ "session_id": id }));
         let listed = runs(&mut wire);
         assert_eq!(listed[0]["status"], "completed", "{listed:?}");

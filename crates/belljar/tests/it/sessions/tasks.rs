@@ -135,7 +135,7 @@ pub(super) fn until(status: &str, mut get: impl FnMut() -> Value) -> Value {
         if task["status"] == status {
             return task;
         }
-        assert!(begin.elapsed() < Duration::from_secs(60), "it is not {status}: {task:#}");
+        assert!(begin.elapsed() < Duration::from_secs(180), "it is not {status}: {task:#}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -164,7 +164,7 @@ fn begin(wire: &mut Wire, code: &str) -> String {
 
 /// Begins the call of a tool as a task in the legacy era, and returns its ID.
 pub(super) fn begin_call(wire: &mut Wire, tool: &str, arguments: Value) -> String {
-    let params = json!({ "name": tool, "arguments": arguments, "task": { "ttl": 60_000 } });
+    let params = json!({ "name": tool, "arguments": arguments, "task": { "ttl": 600_000 } });
     let answer = wire.ask("tools/call", params);
     let task = &answer["result"]["task"];
     assert_eq!((&task["status"], answer["result"].as_object().unwrap().len()), (&json!("working"), 1), "{answer:#}");
@@ -277,7 +277,7 @@ fn task_survives_the_server() {
 fn cell_that_waits_becomes_a_task_that_survives_the_server() {
     let fixture = Fixture::new(&[]);
     let mut wire = fixture.serve();
-    let code = "import asyncio\nawait asyncio.sleep(6)\n'slept'";
+    let code = "import asyncio\nawait asyncio.sleep(15)\n'slept'";
     let result = execute(&mut wire, json!({ "code": code }));
     let id = created(&result);
     assert_eq!(result["status"], "working", "{result:#}");
@@ -319,7 +319,7 @@ fn task_whose_server_ended_while_its_code_ran_has_that_error() {
     // The second call is one of code that has gone on.
     let begin = Instant::now();
     while fixture.calls().len() < 2 {
-        assert!(begin.elapsed() < Duration::from_secs(60), "the tool is not called twice");
+        assert!(begin.elapsed() < Duration::from_secs(180), "the tool is not called twice");
         std::thread::sleep(Duration::from_millis(5));
     }
     kill(wire);
@@ -331,7 +331,7 @@ fn task_whose_server_ended_while_its_code_ran_has_that_error() {
 
 #[test]
 fn result_is_deleted_after_its_time() {
-    let fixture = Fixture::new(&["--run-ttl", "3"]);
+    let fixture = Fixture::new(&["--run-ttl", "15"]);
     let mut wire = fixture.serve();
     let id = created(&execute(&mut wire, json!({ "code": APPEND })));
     let task = get(&mut wire, &id);
@@ -344,7 +344,7 @@ fn result_is_deleted_after_its_time() {
         if answer["error"]["code"] == -32602 {
             break;
         }
-        assert!(begin.elapsed() < Duration::from_secs(60), "the result stays: {answer:#}");
+        assert!(begin.elapsed() < Duration::from_secs(180), "the result stays: {answer:#}");
         std::thread::sleep(Duration::from_millis(50));
     }
     assert!(!fixture.result_file(&id).exists());
@@ -492,7 +492,7 @@ fn legacy_task_is_cancelled() {
     let begin = Instant::now();
     while fixture.calls().is_empty() {
         assert_eq!(get_legacy(&mut wire, &id)["status"], "working");
-        assert!(begin.elapsed() < Duration::from_secs(60), "the tool is not called");
+        assert!(begin.elapsed() < Duration::from_secs(180), "the tool is not called");
     }
     let cancelled = wire.ask("tasks/cancel", json!({ "taskId": id }))["result"].take();
     assert_eq!(cancelled["status"], "cancelled", "{cancelled:#}");

@@ -52,7 +52,7 @@ fn killed_template_is_replaced() {
 #[test]
 fn worker_that_does_not_return_is_killed() {
     let mut wire = start(&[]);
-    let id = wire.send_call(json!({ "python_code": "while True: pass", "timeout": 5 }));
+    let id = wire.send_call(json!({ "python_code": "while True: pass", "timeout": 20 }));
     let worker = busy_worker(wire.child.id());
     // It cannot enforce its own limit.
     worker.signal("-STOP");

@@ -134,7 +134,7 @@ fn call(mode: &str) -> (GuestReturn, bool, CountingHost) {
     let python = which::which("python3").unwrap().into_os_string();
     let command = vec![python, "-c".into(), TEMPLATE.into(), mode.into()];
     let options = Options { cache: Some(cache().to_owned()), ..Options::default() };
-    let (wall_time, memory) = (Some(Duration::from_secs(2)), 64 << 20);
+    let (wall_time, memory) = (Some(Duration::from_secs(8)), 64 << 20);
     let limits = Limits { wall_time, memory, output: 1_000_000, ..Limits::default() };
     let called = on_guest_thread(|| {
         let python = Python::open(&options, &NoProgress).unwrap();

@@ -7,10 +7,10 @@ use serde_json::json;
 use super::*;
 use crate::serve::http::Listening;
 
-/// Code that uses the processor for a few tenths of a second.
-const WORK: &str = "for number in range(6_000_000): pass";
+/// Code that uses the processor for a second.
+const WORK: &str = "for number in range(20_000_000): pass";
 /// The processor time that tells a worker that has run [`WORK`] from others, in ticks of 10 ms.
-const USED: u64 = 6;
+const USED: u64 = 25;
 
 /// Runs code with a token. Returns the workers that have run it.
 fn workers_of(server: &Listening, token: &str) -> BTreeSet<Process> {

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// The time for which a test waits for something that must happen.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// A process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,9 +84,9 @@ pub(super) fn workers(server: u32) -> Vec<Process> {
     workers
 }
 
-/// Waits until one worker has used the processor for a while, and returns it.
+/// Waits until one worker has used the processor for longer than its start takes, and returns it.
 pub(super) fn busy_worker(server: u32) -> Process {
-    wait_for("a worker runs code", || workers(server).into_iter().find(|worker| worker.processor_time() > 20))
+    wait_for("a worker runs code", || workers(server).into_iter().find(|worker| worker.processor_time() > 50))
 }
 
 /// Waits until the server has this many workers.

@@ -8,10 +8,10 @@ def attempt(host, port=CANARY, family=socket.AF_UNSPEC):
     """Connects, sends a request, and prints how that ends."""
     try:
         if family == socket.AF_UNSPEC:
-            plain = socket.create_connection((host, port), timeout=10)
+            plain = socket.create_connection((host, port), timeout=60)
         else:
             plain = socket.socket(family)
-            plain.settimeout(10)
+            plain.settimeout(60)
             plain.connect((host, port))
         with plain:
             plain.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -153,7 +153,7 @@ attempt("fd62:656c:6c6a::ffff", PORT_https)
 #> not allowed
 #> not allowed
 # %% A second connection of the same socket
-with socket.create_connection(("api.example.com", PORT_echo), timeout=10) as plain:
+with socket.create_connection(("api.example.com", PORT_echo), timeout=60) as plain:
     try:
         plain.connect(("127.0.0.1", CANARY))
         print("connected")
@@ -249,7 +249,7 @@ import subprocess
 
 for program in (["curl", f"http://127.0.0.1:{CANARY}/"], ["nc", "127.0.0.1", str(CANARY)]):
     try:
-        print(subprocess.run(program, capture_output=True, timeout=10).stdout)
+        print(subprocess.run(program, capture_output=True, timeout=60).stdout)
     except OSError as error:
         print("no processes")
 #> no processes
@@ -262,7 +262,7 @@ for name in ("http_proxy", "https_proxy", "all_proxy", "HTTPS_PROXY"):
     os.environ[name] = f"http://127.0.0.1:{CANARY}"
 for url in ("http://api.example.com:PORT_http/csv", "https://api.example.com:PORT_https/csv"):
     try:
-        print(urllib.request.urlopen(url, timeout=10).read())
+        print(urllib.request.urlopen(url, timeout=60).read())
     except OSError as error:
         print("127.0.0.1" in str(error))
 #> True
@@ -272,14 +272,14 @@ import urllib.request
 
 opener = urllib.request.build_opener(urllib.request.ProxyHandler({"http": "http://api.example.com:PORT_http"}))
 try:
-    print(opener.open(f"http://127.0.0.1:{CANARY}/", timeout=10).read())
+    print(opener.open(f"http://127.0.0.1:{CANARY}/", timeout=60).read())
 except OSError as error:
     print("refused")
 #> refused
 # %% CONNECT through a server that the policy allows
 import http.client
 
-connection = http.client.HTTPConnection("api.example.com", PORT_http, timeout=10)
+connection = http.client.HTTPConnection("api.example.com", PORT_http, timeout=60)
 connection.set_tunnel("127.0.0.1", CANARY)
 try:
     connection.request("GET", "/")
@@ -356,7 +356,7 @@ import ftplib
 
 ftp = ftplib.FTP()
 ftp.host, ftp.af, ftp.timeout, ftp.trust_server_pasv_ipv4_address = "api.example.com", socket.AF_INET, 10, True
-ftp.sock = socket.create_connection(("api.example.com", PORT_echo), timeout=10)
+ftp.sock = socket.create_connection(("api.example.com", PORT_echo), timeout=60)
 ftp.file = ftp.sock.makefile("r", encoding="latin-1")
 high, low = divmod(CANARY, 256)
 # The echo server answers with what the client sends.
@@ -373,7 +373,7 @@ import urllib.request
 for status in (301, 302, 303, 307, 308):
     try:
         url = f"http://api.example.com:PORT_http/redirect?status={status}&to=http://127.0.0.1:{CANARY}/"
-        urllib.request.urlopen(url, timeout=10)
+        urllib.request.urlopen(url, timeout=60)
         print("followed")
     except OSError as error:
         print("not allowed" in str(error))
@@ -388,7 +388,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 def connects(index):
     try:
-        socket.create_connection(("localhost" if index % 2 else "127.0.0.1", CANARY), timeout=10)
+        socket.create_connection(("localhost" if index % 2 else "127.0.0.1", CANARY), timeout=60)
         return True
     except OSError:
         return False

@@ -18,7 +18,7 @@ def get(url, context=None, data=None, method=None, **headers):
     headers = {name.replace("_", "-"): value for name, value in headers.items()}
     request = urllib.request.Request(url, data=data, method=method, headers=headers)
     try:
-        return urllib.request.urlopen(request, timeout=10, context=context)
+        return urllib.request.urlopen(request, timeout=60, context=context)
     except urllib.error.HTTPError as error:
         return error
 
@@ -133,7 +133,7 @@ for before in ("", "a", "ab", "abc", "abcd"):
 #> False
 #> False
 # %% A raw connection that reads what comes before parsing
-plain = socket.create_connection(("api.example.com", PORT_https), timeout=10)
+plain = socket.create_connection(("api.example.com", PORT_https), timeout=60)
 secure = ssl.create_default_context().wrap_socket(plain, server_hostname="api.example.com")
 secure.sendall(
     f"GET /return/reason HTTP/1.1\r\nHost: api.example.com\r\nAuthorization: Bearer {TOKEN}\r\n"
@@ -148,7 +148,7 @@ except OSError:
 print(b"s3cret" in data)
 #> False
 # %% A WebSocket that returns the value
-plain = socket.create_connection(("api.example.com", PORT_https), timeout=10)
+plain = socket.create_connection(("api.example.com", PORT_https), timeout=60)
 secure = ssl.create_default_context().wrap_socket(plain, server_hostname="api.example.com")
 secure.sendall(
     f"GET /websocket HTTP/1.1\r\nHost: api.example.com\r\nAuthorization: Bearer {TOKEN}\r\nUpgrade: websocket\r\n"
@@ -184,13 +184,13 @@ context = ssl.create_default_context(cadata=pem)
 has_placeholder(read("https://api.example.com:PORT_self_signed/headers", context=context, Authorization=TOKEN))
 #> True
 # %% The value to the name of another host on the same connection
-plain = socket.create_connection(("www.example.com", PORT_https), timeout=10)
+plain = socket.create_connection(("www.example.com", PORT_https), timeout=60)
 try:
     ssl.create_default_context().wrap_socket(plain, server_hostname="api.example.com")
     print("TLS")
 except PermissionError:
     print("refused")
-plain = socket.create_connection(("www.example.com", PORT_https), timeout=10)
+plain = socket.create_connection(("www.example.com", PORT_https), timeout=60)
 secure = ssl.create_default_context().wrap_socket(plain, server_hostname="www.example.com")
 secure.sendall(f"GET /headers HTTP/1.1\r\nHost: api.example.com\r\nAuthorization: {TOKEN}\r\n\r\n".encode())
 try:
@@ -205,7 +205,7 @@ print(answer["query"]["q"] == TOKEN, answer["body"] == f"token={TOKEN}")
 #> True True
 # %% The value in the name of a header, in Host and in the method
 for line in (f"{TOKEN}: x", f"Host: {TOKEN}", f"X: y\r\n{TOKEN}: z"):
-    plain = socket.create_connection(("api.example.com", PORT_https), timeout=10)
+    plain = socket.create_connection(("api.example.com", PORT_https), timeout=60)
     secure = ssl.create_default_context().wrap_socket(plain, server_hostname="api.example.com")
     secure.sendall(f"GET /headers HTTP/1.1\r\nHost: api.example.com\r\nConnection: close\r\n{line}\r\n\r\n".encode())
     try:
@@ -227,7 +227,7 @@ for spelling in (TOKEN.lower(), TOKEN[:-1], TOKEN[::-1], b64encode(TOKEN.encode(
 #> True
 #> True
 # %% A header that is continued in the next line
-plain = socket.create_connection(("api.example.com", PORT_https), timeout=10)
+plain = socket.create_connection(("api.example.com", PORT_https), timeout=60)
 secure = ssl.create_default_context().wrap_socket(plain, server_hostname="api.example.com")
 secure.sendall(f"GET /headers HTTP/1.1\r\nHost: api.example.com\r\nX: a\r\n {TOKEN}\r\n\r\n".encode())
 try:
@@ -247,7 +247,7 @@ for name in ("Authorization", "authorization", "AUTHORIZATION"):
 # %% The header of a rule, removed on its way by Connection
 answer = json.loads(read(f"{KEYS}/headers" if "KEYS" in globals() else "https://keys.example.com:PORT_https/headers"))
 print(answer["authorization"].strip("*"))
-plain = socket.create_connection(("keys.example.com", PORT_https), timeout=10)
+plain = socket.create_connection(("keys.example.com", PORT_https), timeout=60)
 secure = ssl.create_default_context().wrap_socket(plain, server_hostname="keys.example.com")
 secure.sendall(b"GET /headers HTTP/1.1\r\nHost: keys.example.com\r\nConnection: close, authorization\r\n\r\n")
 data = b""

@@ -39,7 +39,7 @@ for base in (BASE, OTHER):
 # %% Endless headers end in an error
 for base in (BASE, PLAIN):
     try:
-        urllib.request.urlopen(f"{base}/endless-headers", timeout=20)
+        urllib.request.urlopen(f"{base}/endless-headers", timeout=120)
     except (OSError, http.client.HTTPException) as error:
         print("error")
 #> error
@@ -56,7 +56,7 @@ except (OSError, http.client.HTTPException) as error:
 # %% An answer that is not HTTP
 for base in (BASE, PLAIN):
     try:
-        urllib.request.urlopen(f"{base}/garbage", timeout=20)
+        urllib.request.urlopen(f"{base}/garbage", timeout=120)
     except (OSError, http.client.HTTPException) as error:
         print("error")
 #> error
@@ -64,19 +64,19 @@ for base in (BASE, PLAIN):
 # %% A short answer is an error
 for base in (BASE, PLAIN):
     try:
-        urllib.request.urlopen(f"{base}/cut", timeout=20).read()
+        urllib.request.urlopen(f"{base}/cut", timeout=120).read()
     except (OSError, http.client.IncompleteRead) as error:
         print("error")
 #> error
 #> error
 # %% Several requests in one write
-with socket.create_connection(("api.example.com", PORT_http), timeout=20) as plain:
+with socket.create_connection(("api.example.com", PORT_http), timeout=120) as plain:
     request = b"GET /csv HTTP/1.1\r\nHost: api.example.com:PORT_http\r\n"
     plain.sendall((request + b"\r\n") * 3 + request + b"Connection: close\r\n\r\n")
     print(plain.makefile("rb").read().count(b"HTTP/1.1 200"))
 #> 4
 # %% An upload that waits for permission to continue
-connection = http.client.HTTPSConnection("api.example.com", PORT_https, timeout=20)
+connection = http.client.HTTPSConnection("api.example.com", PORT_https, timeout=120)
 connection.putrequest("POST", "/upload")
 connection.putheader("Content-Length", "5")
 connection.putheader("Expect", "100-continue")

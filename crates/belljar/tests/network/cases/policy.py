@@ -8,7 +8,7 @@ CANARY = PORT_canary
 
 def refusal(host, port=443):
     try:
-        socket.create_connection((host, port), timeout=20)
+        socket.create_connection((host, port), timeout=120)
         print("connected")
     except PermissionError as error:
         print(errno.errorcode[error.errno], error.strerror.split(";")[0])

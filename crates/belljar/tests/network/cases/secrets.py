@@ -13,7 +13,7 @@ TOKEN = os.environ["TOKEN"]
 def get(url, authorization=f"Bearer {TOKEN}", **headers):
     request = urllib.request.Request(url, headers={"Authorization": authorization, **headers})
     try:
-        return urllib.request.urlopen(request, timeout=20)
+        return urllib.request.urlopen(request, timeout=120)
     except urllib.error.HTTPError as error:
         return error
 

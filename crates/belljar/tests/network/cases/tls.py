@@ -8,7 +8,7 @@ API = "api.example.com"
 
 def tls(port, context=None, name=API):
     return (context or ssl.create_default_context()).wrap_socket(
-        socket.create_connection((API, port), timeout=20), server_hostname=name
+        socket.create_connection((API, port), timeout=120), server_hostname=name
     )
 
 
@@ -95,7 +95,7 @@ with tls(PORT_tls_echo) as secure:
     print(count, secure.pending())
 #> 100000 0
 # %% TLS begins in the middle of a connection
-plain = socket.create_connection((API, PORT_smtp), timeout=20)
+plain = socket.create_connection((API, PORT_smtp), timeout=120)
 lines = plain.makefile("rb")
 print(lines.readline())
 plain.sendall(b"STARTTLS\r\n")
@@ -107,7 +107,7 @@ print(secure.recv(100))
 #> b'220 go ahead\r\n'
 #> b'250 fine\r\n'
 # %% Memory buffers carry TLS over a program's own socket
-plain = socket.create_connection((API, PORT_tls_echo), timeout=20)
+plain = socket.create_connection((API, PORT_tls_echo), timeout=120)
 incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
 secure = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname=API)
 
@@ -128,7 +128,7 @@ drive(lambda: secure.write(b"hello"))
 print(drive(lambda: secure.read(5)), secure.version())
 #> b'hello' TLSv1.3
 # %% Sockets that do not block want to read
-plain = socket.create_connection((API, PORT_tls_echo), timeout=20)
+plain = socket.create_connection((API, PORT_tls_echo), timeout=120)
 plain.setblocking(False)
 secure = ssl.create_default_context().wrap_socket(plain, server_hostname=API, do_handshake_on_connect=False)
 import select

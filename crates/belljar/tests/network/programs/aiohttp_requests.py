@@ -10,7 +10,7 @@ BASE = "https://api.example.com:PORT_https"
 
 
 async def main():
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(20)) as session:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(120)) as session:
 
         async def get(path):
             async with session.get(BASE + path) as answer:

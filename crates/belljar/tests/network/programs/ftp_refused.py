@@ -3,7 +3,7 @@
 import ftplib
 
 try:
-    ftplib.FTP("ftp.example.org", timeout=20)
+    ftplib.FTP("ftp.example.org", timeout=120)
     raise AssertionError
 except PermissionError as error:
     assert "network access to ftp.example.org:21 is not allowed" in str(error), error

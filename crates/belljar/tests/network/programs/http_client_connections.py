@@ -4,7 +4,7 @@ import hashlib
 import http.client
 import json
 
-connection = http.client.HTTPSConnection("api.example.com", PORT_https, timeout=20)
+connection = http.client.HTTPSConnection("api.example.com", PORT_https, timeout=120)
 clients = set()
 for _ in range(5):
     connection.request("GET", "/hello")
@@ -28,7 +28,7 @@ connection.request("OPTIONS", "/status/204")
 assert connection.getresponse().status == 204
 connection.close()
 
-connection = http.client.HTTPConnection("api.example.com", PORT_http, timeout=20)
+connection = http.client.HTTPConnection("api.example.com", PORT_http, timeout=120)
 connection.request("GET", "/cut")
 try:
     connection.getresponse().read()
@@ -36,7 +36,7 @@ try:
 except (http.client.IncompleteRead, ConnectionResetError):
     pass
 
-connection = http.client.HTTPConnection("api.example.com", PORT_http, timeout=20)
+connection = http.client.HTTPConnection("api.example.com", PORT_http, timeout=120)
 connection.request("GET", "/hello")
 address = connection.sock.getpeername()
 assert address[1] == PORT_http and connection.sock.getsockname()[1] > 0

@@ -17,7 +17,7 @@ with httpx.Client(base_url=BASE) as client:
             digest.update(chunk)
     assert digest.hexdigest() == answer.headers["X-Digest"]
     try:
-        client.get("/delay?seconds=5", timeout=0.3)
+        client.get("/delay?seconds=5", timeout=httpx.Timeout(120, read=0.3))
         raise AssertionError
     except httpx.ReadTimeout:
         pass
@@ -36,13 +36,13 @@ except httpx.ConnectError as error:
 
 
 async def main():
-    async with httpx.AsyncClient(base_url=BASE, timeout=20) as client:
+    async with httpx.AsyncClient(base_url=BASE, timeout=120) as client:
         answers = await asyncio.gather(*(client.get(f"/request?i={index}") for index in range(30)))
         assert [answer.json()["query"]["i"] for answer in answers] == [str(index) for index in range(30)]
         async with client.stream("GET", "/chunks?count=20") as answer:
             assert [line async for line in answer.aiter_lines()][-1] == "chunk 19"
         try:
-            await client.get("/delay?seconds=5", timeout=0.3)
+            await client.get("/delay?seconds=5", timeout=httpx.Timeout(120, read=0.3))
             raise AssertionError
         except httpx.ReadTimeout:
             pass

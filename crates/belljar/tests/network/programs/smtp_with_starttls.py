@@ -7,7 +7,7 @@ from email.message import EmailMessage
 message = EmailMessage()
 message["Subject"], message["From"], message["To"] = "Report", "me@example.com", "you@example.com"
 message.set_content("The figures are attached.")
-with smtplib.SMTP("api.example.com", PORT_smtp, timeout=20) as server:
+with smtplib.SMTP("api.example.com", PORT_smtp, timeout=120) as server:
     server.ehlo()
     assert not server.has_extn("auth")
     server.starttls(context=ssl.create_default_context())

@@ -3,7 +3,7 @@
 import urllib3
 
 BASE = "https://api.example.com:PORT_https"
-http = urllib3.PoolManager(timeout=20.0)
+http = urllib3.PoolManager(timeout=120.0)
 
 assert http.request("GET", f"{BASE}/hello").json()["hello"] == "world"
 assert len({http.request("GET", f"{BASE}/hello").json()["client"] for _ in range(5)}) == 1
@@ -14,7 +14,7 @@ assert sum(len(chunk) for chunk in response.stream(4096)) == 1_000_000
 assert urllib3.request("GET", "http://api.example.com:PORT_http/csv").status == 200
 
 try:
-    http.request("GET", f"{BASE}/delay?seconds=5", timeout=0.3, retries=False)
+    http.request("GET", f"{BASE}/delay?seconds=5", timeout=urllib3.Timeout(connect=120, read=0.3), retries=False)
     raise AssertionError
 except urllib3.exceptions.ReadTimeoutError:
     pass

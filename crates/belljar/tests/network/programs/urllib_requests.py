@@ -8,7 +8,7 @@ import urllib.request
 
 BASE = "https://api.example.com:PORT_https"
 
-with urllib.request.urlopen(f"{BASE}/hello", timeout=20) as response:
+with urllib.request.urlopen(f"{BASE}/hello", timeout=120) as response:
     assert response.status == 200 and json.load(response)["hello"] == "world"
     assert response.headers["Content-Type"] == "application/json" and response.url == f"{BASE}/hello"
 

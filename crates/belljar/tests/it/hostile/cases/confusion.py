@@ -1,4 +1,4 @@
-# limits: time=20
+# limits: time=120
 # %% all variables deleted => none
 globals().clear()
 # %% builtins emptied => crash `run` failed

@@ -1,4 +1,4 @@
-# limits: time=20
+# limits: time=120
 # %% os._exit => exit 3
 import os
 os._exit(3)

@@ -82,23 +82,23 @@ m = [[1.5] * 500 for _ in range(500)]
 while True: [[sum(a * b for a, b in zip(r, c)) for c in zip(*m)] for r in m]
 # %% code of enormous size compiled => limit time
 while True: compile('x = [1, 2, 3]\n' * 100_000, '', 'exec')
-# %% a KeyboardInterrupt handled in a loop => limit time, grace=0.2
+# %% a KeyboardInterrupt handled in a loop => limit time, time=2, grace=1
 while True:
     try:
         while True: pass
     except BaseException: pass
-# %% a KeyboardInterrupt handled by going on sleeping => limit time, grace=0.2
+# %% a KeyboardInterrupt handled by going on sleeping => limit time, time=2, grace=1
 import time
 while True:
     try: time.sleep(1)
     except BaseException: pass
 # %% a KeyboardInterrupt handled while sorting => error KeyboardInterrupt, grace=60
 sum(i for i in iter(int, 1))
-# %% a KeyboardInterrupt ignored by a signal handler => limit time, grace=0.2
+# %% a KeyboardInterrupt ignored by a signal handler => limit time, time=2, grace=1
 import signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 while True: pass
-# %% a KeyboardInterrupt that a handler drops => limit time, grace=0.2
+# %% a KeyboardInterrupt that a handler drops => limit time, time=2, grace=1
 import signal
 signal.signal(signal.SIGINT, lambda *args: None)
 while True: pass
@@ -131,7 +131,7 @@ while True: os.write(w, bytes(1 << 16))
 # %% waiting on the event loop => limit time
 import asyncio
 await asyncio.sleep(1e6)
-# %% waiting for what never comes => error RuntimeError
+# %% waiting for what never comes => error RuntimeError, time=60
 import asyncio
 await asyncio.Future()
 # %% a task that never yields => limit time
@@ -146,15 +146,15 @@ async def f():
         try: await asyncio.sleep(0.01)
         except asyncio.CancelledError: pass
 await asyncio.wait_for(f(), 0.05)
-# %% waiting for a lock => error RuntimeError
+# %% waiting for a lock => error RuntimeError, time=60
 import threading
 lock = threading.Lock()
 lock.acquire()
 lock.acquire()
-# %% waiting for an event => error RuntimeError
+# %% waiting for an event => error RuntimeError, time=60
 import threading
 threading.Event().wait()
-# %% waiting for a queue => error RuntimeError
+# %% waiting for a queue => error RuntimeError, time=60
 import queue
 queue.Queue().get()
 # %% a thread that computes => limit time

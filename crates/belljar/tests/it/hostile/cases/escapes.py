@@ -1,4 +1,4 @@
-# limits: time=20
+# limits: time=120
 # %% the JavaScript around it => error ModuleNotFoundError
 import js
 # %% Pyodide's own module => error ModuleNotFoundError

@@ -1,4 +1,4 @@
-# limits: time=20 memory=512MB
+# limits: time=120 memory=512MB
 # %% reading where nothing is => crash the program crashed: wasm trap: out of bounds memory access
 import ctypes
 ctypes.string_at(0xfffffff0, 100)

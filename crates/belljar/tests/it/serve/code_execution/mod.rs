@@ -26,7 +26,7 @@ fn wait_for_no_sessions(backend: &Backend) {
         if count("awake") && count("asleep") {
             break;
         }
-        assert!(begin.elapsed() < Duration::from_secs(60), "{metrics}");
+        assert!(begin.elapsed() < Duration::from_secs(180), "{metrics}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -102,11 +102,11 @@ fn calls_end_at_their_limit_of_time() {
     let backend = start();
     let session = backend.create();
     let input = json!({ "code": "x = 1\nprint('begun')\nwhile True: pass" });
-    let call = json!({ "tool": "code_execution", "input": input, "timeout_seconds": 1 });
+    let call = json!({ "tool": "code_execution", "input": input, "timeout_seconds": 5 });
     let answer = backend.post(&format!("/sessions/{session}/exec"), &call).with_status(200);
     let content = &answer["result_block"]["content"];
     assert_eq!((&content["return_code"], &content["stdout"]), (&json!(124), &json!("begun\n")), "{content}");
-    assert!(content["stderr"].as_str().unwrap().contains("longer than 1 s"), "{content}");
+    assert!(content["stderr"].as_str().unwrap().contains("longer than 5 s"), "{content}");
     assert_eq!(backend.run(&session, "print(x)")["stdout"], "1\n");
     // Longer times than any clock has are no error.
     let call = json!({ "tool": "code_execution", "input": { "code": "1" }, "timeout_seconds": u64::MAX });
@@ -136,13 +136,15 @@ fn results_have_output_values_and_files() {
 
 #[test]
 fn idle_sessions_and_old_sessions_end() {
+    /// Longer than the pause between the creation of a session and its first call on a busy machine.
+    const SECONDS: u64 = 6;
     let backend = start();
     for lifetime in ["idle_timeout_seconds", "max_lifetime_seconds"] {
-        let handle = backend.post("/sessions", &json!({ lifetime: 1 })).with_status(201);
-        assert_eq!(handle[lifetime], 1, "{handle}");
+        let handle = backend.post("/sessions", &json!({ lifetime: SECONDS })).with_status(201);
+        assert_eq!(handle[lifetime], SECONDS, "{handle}");
         let session = handle["session_id"].as_str().unwrap();
         // A call may outlast the time without use.
-        let begun = backend.run(session, "import time\ntime.sleep(1.5)\nprint('awake')");
+        let begun = backend.run(session, "import time\ntime.sleep(7)\nprint('awake')");
         let is_idle_limit = lifetime == "idle_timeout_seconds";
         assert_eq!(begun["return_code"], if is_idle_limit { 0 } else { 1 }, "{lifetime}: {begun}");
         wait_for_no_sessions(&backend);
@@ -166,7 +168,7 @@ fn ended_session_stops_its_code() {
     // The metrics count the call, once it runs.
     let begin = Instant::now();
     while !backend.get("/metrics").text().contains("belljar_calls_in_flight 1\n") {
-        assert!(begin.elapsed() < Duration::from_secs(60), "the call does not begin");
+        assert!(begin.elapsed() < Duration::from_secs(180), "the call does not begin");
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(backend.delete(&session).status, 204);
@@ -185,7 +187,7 @@ fn call_of_a_client_that_disconnects_is_interrupted() {
     let running = backend.open("POST", &path, &[], code.to_string().as_bytes());
     let begin = Instant::now();
     while !backend.get("/metrics").text().contains("belljar_calls_in_flight 1\n") {
-        assert!(begin.elapsed() < Duration::from_secs(60), "the call does not begin");
+        assert!(begin.elapsed() < Duration::from_secs(180), "the call does not begin");
         std::thread::sleep(Duration::from_millis(20));
     }
     drop(running);

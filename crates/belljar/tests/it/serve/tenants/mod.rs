@@ -18,7 +18,7 @@ use super::http::Listening;
 use crate::harness::Belljar;
 
 /// The time for which a test waits for something that must happen.
-const TIMEOUT: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(240);
 
 /// A server with two tokens, and a directory that its code can use.
 struct Shared {

@@ -30,8 +30,8 @@ fn runs_wait_on_when_their_server_is_terminated() {
     send_cell(&mut wire, &asking, APPEND);
     question(&mut wire);
     // Its timer is due while the server ends.
-    send_cell(&mut wire, &sleeping, "import asyncio\nawait asyncio.sleep(2)\n'slept'");
-    fixture.wait_until_saved(&sleeping);
+    let code = |seconds: u64| format!("import asyncio\nawait asyncio.sleep({seconds})\n'slept'");
+    fixture.send_sleeping_cell(&mut wire, &sleeping, code);
     terminate(wire);
 
     let mut wire = fixture.serve();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Fixture, fields, kill, open, question, reply, run, runs, send_cell};
+use super::{Fixture, fields, kill, open, question, reply, run, runs, send_cell, wait_until_waiting};
 
 /// The number of kills, unless `BELLJAR_RANDOM_KILLS` has another one.
 const KILLS: u32 = 40;
@@ -46,6 +46,8 @@ fn runs_survive_kills_at_random_points() {
             reply(&mut wire, &asked, "yes");
         }
         question(&mut wire);
+        wait_until_waiting(&mut wire);
+        fixture.wait_until_saved(&id);
         pauses.pause();
         kill(wire);
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Fixture, fields, kill, open, question, reply, runs, send_cell, wait_for};
+use super::{Fixture, fields, kill, open, question, reply, runs, send_cell, wait_for, wait_until_waiting};
 use crate::wire::Wire;
 
 /// Returns the only run of the list.
@@ -22,6 +22,7 @@ fn check(last_line: &str, outcome: &str) {
     let asked = question(&mut wire);
     reply(&mut wire, &asked, "yes");
     question(&mut wire);
+    wait_until_waiting(&mut wire);
     let run = only(&mut wire);
     assert_eq!((&run["outcome"], &run["call_count"]), (&json!("paused"), &json!(2)), "{run:#}");
     let run_id = run["run_id"].as_str().unwrap().to_owned();
