@@ -110,7 +110,7 @@ pub async fn serve_http<S: McpService>(
     let served = server.clone();
     let stopping = CancellationToken::new();
     // Before the start, which continues runs: operators see them, too.
-    let routes = routes(&server, &options, &ending)?;
+    let routes = routes(&server, &options, &ending, &stopping)?;
     server.start();
     let monty = options.monty.clone();
     let stop = stopping.clone();
@@ -154,7 +154,13 @@ pub async fn serve_http<S: McpService>(
     Ok(())
 }
 
-fn routes<S: McpService>(server: &S, options: &HttpOptions, ending: &CancellationToken) -> std::io::Result<Router> {
+/// Returns all routes. `stopping` is cancelled when the server begins to end, and `ending` when its streams have to.
+fn routes<S: McpService>(
+    server: &S,
+    options: &HttpOptions,
+    ending: &CancellationToken,
+    stopping: &CancellationToken,
+) -> std::io::Result<Router> {
     let protocol = match options.transport {
         HttpTransport::Sse => sse::routes(server.clone(), options.max_sessions, ending.clone()),
         HttpTransport::Streamable => {
@@ -192,6 +198,7 @@ fn routes<S: McpService>(server: &S, options: &HttpOptions, ending: &Cancellatio
         cluster: server.sessions().and_then(|sessions| sessions.cluster().cloned()),
     };
     let cluster = access_control.cluster.clone();
+    let readiness = cluster::readiness(cluster.clone(), stopping.clone());
     let bodies = BodyReader::new(options.max_body, ArrivalOrder::default(), server.refusals());
     let bodies = bodies.in_cluster(cluster.is_some());
     let metrics_source = server.clone();
@@ -217,11 +224,7 @@ fn routes<S: McpService>(server: &S, options: &HttpOptions, ending: &Cancellatio
         .layer(middleware::from_fn_with_state(bodies, read_body))
         .layer(middleware::from_fn_with_state(Arc::new(access_control), guard));
     let routes = if has_code_execution { routes.layer(middleware::from_fn(describe_errors)) } else { routes };
-    let routes = match server.sessions() {
-        Some(sessions) => routes.merge(cluster::readiness(sessions)),
-        None => routes.route("/readyz", get(|| async { "ready\n" })),
-    };
-    Ok(routes.route("/healthz", get(|| async { "ok\n" })))
+    Ok(routes.merge(readiness).route("/healthz", get(|| async { "ok\n" })))
 }
 
 /// Adds what makes the routes those of a replica.

@@ -47,7 +47,7 @@ mod store;
 mod tenants;
 mod traceback;
 
-pub use belljar_store::{ClusterUrl, StoreUrl, Variables};
+pub use belljar_store::{ClusterUrl, StoreKind, StoreUrl, Variables};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use cluster::{Cluster, ClusterError, ClusterOptions, DistantRun, Durability, Node, Place};
 pub use error::SessionError;

@@ -4,10 +4,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_sessions::{Cluster, ClusterOptions, ClusterUrl, Durability, StoreUrl, Variables};
+use belljar_sessions::{Cluster, ClusterOptions, ClusterUrl, Durability, StoreUrl};
 use clap::{Args, ValueEnum};
 
 use crate::command_error::CommandError;
+use crate::store_credentials;
 use crate::value_parsers::seconds;
 
 /// The address of a server on standard streams.
@@ -131,23 +132,30 @@ impl ClusterArguments {
             DurabilityArgument::Memory => Durability::Memory,
         };
         let SessionTimes { session_timeout, run_ttl, max_wait } = times;
-        let settings = settings(store, &self.shared.cluster, session_timeout);
+        let settings = settings(store, &self.shared.cluster, session_timeout)?;
         join(ClusterOptions { address, durability, run_ttl, max_wait, ..settings }).map(Some)
     }
 }
 
 /// Returns the settings of a process that others cannot reach, and that has no runs.
-pub(crate) fn settings(store: &StoreUrl, coordinator: &ClusterUrl, session_timeout: Duration) -> ClusterOptions {
-    ClusterOptions {
+///
+/// # Errors
+/// When the credentials of the store cannot be read.
+pub(crate) fn settings(
+    store: &StoreUrl,
+    coordinator: &ClusterUrl,
+    session_timeout: Duration,
+) -> Result<ClusterOptions, CommandError> {
+    Ok(ClusterOptions {
         store: store.clone(),
         coordinator: coordinator.clone(),
-        variables: std::env::vars().collect::<Variables>(),
+        variables: store_credentials::variables(store)?,
         address: UNREACHABLE.to_owned(),
         durability: Durability::default(),
         session_timeout,
         run_ttl: Duration::ZERO,
         max_wait: Duration::ZERO,
-    }
+    })
 }
 
 /// Joins a cluster.

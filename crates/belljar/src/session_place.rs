@@ -33,7 +33,7 @@ impl SessionPlaceArgs {
     /// Opens the place. A directory that does not exist is created unless it must `exist`.
     pub(crate) fn open(&self, exist: bool) -> Result<SessionPlace, CommandError> {
         if let Some(url) = &self.shared.store {
-            let options = cluster_options::settings(url, &self.shared.cluster, UNUSED_IMPORT);
+            let options = cluster_options::settings(url, &self.shared.cluster, UNUSED_IMPORT)?;
             let cluster = cluster_options::join(options)?;
             let store = Store::in_cluster(cluster.clone()).map_err(|error| CommandError::from_error(&error))?;
             return Ok(SessionPlace { name: format!("{url}"), store, cluster: Some(cluster) });

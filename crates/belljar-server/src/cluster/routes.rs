@@ -1,12 +1,15 @@
 //! The requests of replicas to each other, and whether this one is ready.
 
+use std::sync::Arc;
+
 use axum::extract::{Extension, Path, State};
 use axum::http::StatusCode;
 use axum::http::request::Request;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Router, body};
-use belljar_sessions::{Node, SessionId, Sessions};
+use belljar_sessions::{Cluster, Node, SessionId, Sessions};
+use tokio_util::sync::CancellationToken;
 
 use super::pass::{PassError, Passer};
 use super::signature::PassedOn;
@@ -40,15 +43,34 @@ async fn hand_over(
     }
 }
 
-/// Returns the route that says whether this replica accepts sessions.
-pub(crate) fn readiness(sessions: Sessions) -> Router {
-    let ready = get(|State(sessions): State<Sessions>| async move {
-        match sessions.readiness() {
-            Ok(()) => "ready\n".into_response(),
-            Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")).into_response(),
+/// The facts that decide whether this server accepts requests.
+#[derive(Clone)]
+struct Readiness {
+    cluster: Option<Arc<Cluster>>,
+    /// Cancelled when the server begins to end.
+    stopping: CancellationToken,
+}
+
+impl Readiness {
+    /// Returns the reason why this server accepts no requests, or `None` if it accepts them.
+    fn refusal(&self) -> Option<String> {
+        match &self.cluster {
+            _ if self.stopping.is_cancelled() => Some("the server is ending".to_owned()),
+            Some(cluster) => cluster.refusal(),
+            None => None,
+        }
+    }
+}
+
+/// Returns the route that says whether this server accepts requests: it is not ending, and has its lease in a cluster.
+pub(crate) fn readiness(cluster: Option<Arc<Cluster>>, stopping: CancellationToken) -> Router {
+    let ready = get(|State(readiness): State<Readiness>| async move {
+        match readiness.refusal() {
+            None => "ready\n".into_response(),
+            Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")).into_response(),
         }
     });
-    Router::new().route("/readyz", ready).with_state(sessions)
+    Router::new().route("/readyz", ready).with_state(Readiness { cluster, stopping })
 }
 
 impl Passer {
@@ -62,5 +84,54 @@ impl Passer {
         }
         let reason = body::to_bytes(answer.into_body(), 4096).await.unwrap_or_default();
         Err(PassError::Invalid(String::from_utf8_lossy(&reason).into_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use belljar_sessions::{ClusterOptions, Durability};
+    use tower_service::Service as _;
+
+    use super::*;
+
+    /// Asks the route, and returns the status and the text.
+    async fn ask(routes: &Router) -> (u16, String) {
+        let request = Request::get("/readyz").body(body::Body::empty()).unwrap();
+        let answer = routes.clone().call(request).await.unwrap();
+        let status = answer.status().as_u16();
+        let text = body::to_bytes(answer.into_body(), 4096).await.unwrap();
+        (status, String::from_utf8(text.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn replica_without_its_lease_is_not_ready() {
+        let cluster = Cluster::join(ClusterOptions {
+            store: "memory:///tests".parse().unwrap(),
+            coordinator: "store".parse().unwrap(),
+            variables: Default::default(),
+            address: "http://tests".to_owned(),
+            durability: Durability::Store,
+            session_timeout: Duration::from_secs(60),
+            run_ttl: Duration::from_secs(60),
+            max_wait: Duration::from_secs(60),
+        });
+        let cluster = Arc::new(cluster.unwrap());
+        let routes = readiness(Some(cluster.clone()), CancellationToken::new());
+        assert_eq!(ask(&routes).await, (200, "ready\n".to_owned()));
+        cluster.leave().await;
+        let (status, text) = ask(&routes).await;
+        assert_eq!(status, 503, "{text}");
+        assert!(text.contains("lease"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn ending_server_is_not_ready() {
+        let stopping = CancellationToken::new();
+        let routes = readiness(None, stopping.clone());
+        assert_eq!(ask(&routes).await, (200, "ready\n".to_owned()));
+        stopping.cancel();
+        assert_eq!(ask(&routes).await, (503, "the server is ending\n".to_owned()));
     }
 }

@@ -22,14 +22,6 @@ impl Sessions {
         self.shared.cluster()
     }
 
-    /// Checks that this server accepts sessions.
-    ///
-    /// # Errors
-    /// With the reason why it does not.
-    pub fn readiness(&self) -> Result<(), String> {
-        self.cluster().and_then(|cluster| cluster.refusal()).map_or(Ok(()), Err)
-    }
-
     /// Finds out where a session is active. One that no replica has becomes active here.
     ///
     /// # Errors

@@ -286,6 +286,25 @@ pub(super) mod tests {
         bytes
     }
 
+    /// Files as earlier builds have written them. They stay as they are: another version gets a file of its own.
+    #[test]
+    fn files_of_both_versions_are_read() {
+        let id = SessionId::parse("AbCdEfGhIjKlMnOp").unwrap();
+        let first = &include_bytes!("../../tests/stored/state-1")[..];
+        let second = &include_bytes!("../../tests/stored/state-2")[..];
+        for (file, is_copy, base) in [(first, false, None), (second, true, Some("00ff"))] {
+            let StoredSession { snapshot, last_used } = decode(file, &id).unwrap();
+            assert_eq!(last_used, Duration::from_millis(1_760_000_000_000));
+            assert_eq!(snapshot.metadata, serde_json::json!({ "python": "3.13" }));
+            assert_eq!(snapshot.data, b"pages".repeat(100));
+            assert_eq!((snapshot.is_copy, snapshot.base.as_deref()), (is_copy, base));
+            assert_eq!(read_header(file, &id).unwrap().owner().as_deref(), Some("alice"));
+        }
+        let other = SessionId::random().unwrap();
+        assert!(decode(first, &other).is_ok());
+        assert!(matches!(decode(second, &other), Err(StoreError::OtherSession)));
+    }
+
     #[test]
     fn header_of_the_current_version_without_a_session_is_refused() {
         let id = SessionId::random().unwrap();

@@ -21,7 +21,9 @@ const MAX_TIME: Duration = Duration::from_secs(120);
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("counting::on_a_store_with_failures", &[], on_a_store_with_failures),
+        trial("counting::on_moto_behind_a_link_that_fails", &[], on_moto_behind_a_link_that_fails),
         trial("counting::with_etcd_whose_members_fail", ETCD, with_etcd_whose_members_fail),
+        trial("counting::with_etcd_behind_links_that_fail", ETCD, with_etcd_behind_links_that_fail),
         trial("counting::with_etcd_whose_leader_is_cut_off", ETCD, with_etcd_whose_leader_is_cut_off),
     ]
 }
@@ -114,6 +116,26 @@ fn on_a_store_with_failures() {
         faults.set(0);
         tokio::time::sleep(Duration::from_secs(1)).await;
     });
+}
+
+/// Counts while requests are reset, answers are lost, and both are late on the links of a backend.
+fn run_with_faulty_links(kind: Kind) {
+    let backend = Backend::new(kind);
+    run(&backend, async || {
+        backend.set_link_faults(60);
+        tokio::time::sleep(Duration::from_secs(SECONDS)).await;
+        backend.set_link_faults(0);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    });
+    assert!(backend.lost_answers() > 0);
+}
+
+fn on_moto_behind_a_link_that_fails() {
+    run_with_faulty_links(Kind::LinkedMoto);
+}
+
+fn with_etcd_behind_links_that_fail() {
+    run_with_faulty_links(Kind::LinkedEtcdAndS3);
 }
 
 fn with_etcd_whose_members_fail() {

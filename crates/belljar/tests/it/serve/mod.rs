@@ -6,6 +6,7 @@ pub(crate) mod clients;
 mod code_execution;
 mod configurations;
 mod conformance;
+mod deployment;
 mod faults;
 mod fetched;
 mod flooding;
