@@ -53,7 +53,8 @@ impl Kind {
     pub(crate) fn needs(self) -> &'static [Capability] {
         match self {
             Self::EtcdAndS3 | Self::LinkedEtcdAndS3 | Self::EtcdAndFiles => crate::ETCD,
-            Self::Azurite => &[Capability::Node, Capability::Npm],
+            // Its packages take 360 MB.
+            Self::Azurite => &[Capability::Node, Capability::Npm, Capability::LargeDownloads],
             Self::Memory | Self::S3 | Self::FaultyS3 | Self::Moto | Self::LinkedMoto | Self::Gcs => &[],
         }
     }
