@@ -18,8 +18,11 @@ use crate::client::Client;
 use crate::openmetrics::{Family, Labels, families};
 use crate::settings::Settings;
 
+/// The attributes of a metric by the semantic conventions, from the labels of its sample.
+type Attributes = fn(&Labels) -> Vec<KeyValue>;
+
 /// The families that the semantic conventions for MCP name, too, and their names and attributes there.
-const CONVENTIONAL: &[(&str, &str, fn(&Labels) -> Vec<KeyValue>)] = &[
+const CONVENTIONAL: &[(&str, &str, Attributes)] = &[
     ("belljar_call_duration_seconds", "mcp.server.operation.duration", operation_attributes),
     ("belljar_mcp_session_duration_seconds", "mcp.server.session.duration", session_attributes),
 ];

@@ -66,13 +66,13 @@ fn every_data_file_of_tests_is_read() {
     assert_eq!(unread, Vec::<PathBuf>::new(), "no test names these files");
 }
 
-/// Folders, relative to a package, all of whose files a test reads: it lists the folder.
-const LISTED_FOLDERS: [&str; 2] = ["tests/cells", "tests/snippets/sandboxes"];
+/// Folders, relative to a package, all of whose files a test reads: it lists the folder and those in it.
+const LISTED_FOLDERS: [&str; 3] = ["tests/cells", "tests/snippets/sandboxes", "tests/stored"];
 
 /// Returns whether other code of the package names `file`, or reads its folder.
 fn is_read(package: &Path, file: &Path, code: &[(PathBuf, String)]) -> bool {
     let package = normal(package);
-    if file.parent().is_some_and(|folder| LISTED_FOLDERS.iter().any(|listed| package.join(listed) == folder)) {
+    if LISTED_FOLDERS.iter().any(|listed| file.starts_with(package.join(listed))) {
         return true;
     }
     // A name, perhaps without its extension: a list of programs or of Python modules.

@@ -60,8 +60,8 @@ pub(super) fn cyclonedx(metadata: &Value, release: &Release, platform: &Platform
         let package = packages.get(id).ok_or_else(|| format!("Cargo's metadata does not describe {id}"))?;
         let named = |id: &str| packages.get(id).map(|package| reference(package)).unwrap_or_default();
         components.insert(*id, component(package)?);
-        let linked = linked.iter().map(|id| named(*id)).collect();
-        let dependency = Dependency { dependency_ref: named(*id), dependencies: linked };
+        let linked = linked.iter().map(|id| named(id)).collect();
+        let dependency = Dependency { dependency_ref: named(id), dependencies: linked };
         dependencies.insert(dependency.dependency_ref.clone(), dependency);
     }
     let mut described = components.remove(program).ok_or("the SBOM lacks the program")?;
