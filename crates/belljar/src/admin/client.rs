@@ -100,9 +100,7 @@ impl Client {
             401 | 403 => error.with_hint("the token must be one of --admin-token-file of the server"),
             404 if path == "/sessions" => error.with_hint("start the server with --console"),
             // All other operations name a session and nothing else that could be missing, except for downloads.
-            404 if !path.ends_with("/files/content") => {
-                error.with_hint("`belljar admin sessions` lists the sessions")
-            }
+            404 if !path.ends_with("/files/content") => error.with_hint("`belljar admin sessions` lists the sessions"),
             _ => error,
         })
     }
