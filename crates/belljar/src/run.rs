@@ -19,7 +19,7 @@ use crate::global_options::GlobalOptions;
 use crate::interrupt::Interrupts;
 use crate::mount::Mount;
 use crate::network::LoggedConnections;
-use crate::outcome::{Report, explain, fail, hint_about, status};
+use crate::outcome::{Report, explain, fail, hint_about, hint_about_files, status};
 use crate::packages::Packages;
 use crate::program_run::ProgramRun;
 use crate::run_arguments::RunArguments;
@@ -127,6 +127,7 @@ fn run_program(
     }
     let calls = tool_run.as_ref().map(ToolRun::log);
     let hint = missing.as_ref().map(hint_about);
+    let hint = hint.or_else(|| hint_about_files(&execution.outcome, &arguments.mount));
     terminal.end();
     if arguments.stats {
         report_statistics(&execution);
