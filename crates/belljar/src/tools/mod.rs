@@ -87,7 +87,7 @@ impl ServerOptions {
 
     /// Returns the servers, none of which is connected yet.
     fn open(&self) -> Result<Vec<McpServer>, CommandError> {
-        let nesting = std::env::var(NESTING_VARIABLE).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+        let nesting: u32 = std::env::var(NESTING_VARIABLE).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
         if nesting > MAX_NESTING {
             return Err(CommandError::new(
                 "--server, --servers: Belljar has started itself as a server, again and again",
