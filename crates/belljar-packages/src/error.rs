@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use belljar_cache::CacheError;
+use belljar_core::TOOLS_MODULE;
 
 use crate::platform::PlatformError;
 use crate::policy::PolicyViolation;
@@ -306,6 +307,11 @@ impl GeneralHint for InstallError {
             InstallError::UnknownPackage { suggestions, .. } => {
                 Some(format!("did you mean {}?", suggestions.join(" or ")))
             }
+            InstallError::Lookalike { name, .. } if name == TOOLS_MODULE => Some(
+                "the module tools has the tools of MCP servers, and no servers are configured here; if the package of \
+                 this name is meant, declare it: `# /// script`, `# dependencies = [\"tools\"]`, `# ///`"
+                    .to_owned(),
+            ),
             InstallError::Lookalike { name, suggestions } => Some(format!(
                 "did you mean {}? If {name} itself is meant, declare it: `# /// script`, `# dependencies = \
                  [\"{name}\"]`, `# ///`",

@@ -247,6 +247,9 @@ impl Connection {
         let name = self.name();
         tracing::warn!(server = name, %error, "a server is unavailable");
         let reason = match error {
+            McpError::Spawn { error, .. } if error.kind() == std::io::ErrorKind::NotFound => {
+                "its program does not exist".into()
+            }
             McpError::Spawn { error, .. } => format!("its program failed to start: {}", error.kind()),
             McpError::Closed { .. } => "the connection was closed".into(),
             McpError::Unreachable { .. } => "a request failed".into(),

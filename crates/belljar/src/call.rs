@@ -48,7 +48,7 @@ Examples:
   belljar call 'npx -y @modelcontextprotocol/server-everything'            list its tools
   belljar call 'npx -y @modelcontextprotocol/server-everything' echo '{\"message\": \"hi\"}'
   belljar call http://localhost:8000/mcp plot '{\"n\": 3}' --save out      save images to out/
-  belljar call ~/.cursor/mcp.json#git git_status '{\"repo_path\": \".\"}'    use a server of a configuration file
+  belljar call ~/.cursor/mcp.json#git git_status '{\"repo_path\": \".\"}'    use a server of a file
   belljar call https://example.org/mcp --oauth                             log in with a browser
 
 Exit status: 0 if the tool succeeded, 1 if it failed, 2 if the server could not be reached."

@@ -103,9 +103,21 @@ pub(crate) enum Command {
     /// Serve MCP over standard input and output.
     ///
     /// Clients start the server by this command.
+    #[command(after_help = "\
+Examples:
+  belljar stdio --toolset all                                sessions, and run_python_code
+  belljar stdio --toolset interpreter --data-dir ~/sessions  sessions survive the server
+  belljar stdio --servers ~/.cursor/mcp.json                 code can call their tools")]
     Stdio(ServeArguments),
     /// Serve MCP over streamable HTTP, on /mcp.
-    #[command(alias = "streamable_http")]
+    #[command(
+        alias = "streamable_http",
+        after_long_help = "\
+Examples:
+  belljar streamable-http --toolset all
+  belljar streamable-http --toolset interpreter --console
+  belljar streamable-http --host 0.0.0.0 --auth-token-file tokens --tls-cert cert.pem --tls-key key.pem"
+    )]
     StreamableHttp(HttpArguments),
     /// Serve MCP over streamable HTTP without MCP sessions, on /mcp.
     #[command(alias = "streamable_http_stateless")]

@@ -20,13 +20,15 @@ use crate::untrusted_text::escape_in_json;
 pub(crate) struct Terminal {
     /// `None` if output is forwarded as it is.
     filter: Option<Arc<Mutex<TerminalFilter>>>,
+    /// The first error by which output of the code was lost.
+    lost: Arc<Mutex<Option<io::Error>>>,
 }
 
 impl Terminal {
     /// Creates the sink. If `raw` is set, it leaves nothing out.
     pub(crate) fn new(raw: bool) -> Self {
         let is_filtered = !raw && (io::stdout().is_terminal() || io::stderr().is_terminal());
-        Self { filter: is_filtered.then(Arc::default) }
+        Self { filter: is_filtered.then(Arc::default), lost: Arc::default() }
     }
 
     /// Returns the part of untrusted output that the stream gets.
@@ -46,6 +48,11 @@ impl Terminal {
             // Output to a closed terminal is lost.
             let _ = write_to(stream, reset);
         }
+    }
+
+    /// Returns the first error by which output of the code to standard output was lost since the last call.
+    pub(crate) fn take_lost(&self) -> Option<io::Error> {
+        self.lost.lock().take()
     }
 
     /// Writes an error of the code, which may contain text of the code, to standard error.
@@ -71,8 +78,11 @@ impl Terminal {
 
 impl OutputSink for Terminal {
     fn write(&mut self, stream: Stream, bytes: &[u8]) {
-        // Output to a full disk is lost; the code continues.
-        let _ = write_to(stream, &self.filtered(stream, bytes)).or_else(end_without_reader);
+        // Output to a full disk is lost; the code continues, and the command reports it in the end.
+        let written = write_to(stream, &self.filtered(stream, bytes)).or_else(end_without_reader);
+        if let (Err(error), Stream::Stdout) = (written, stream) {
+            self.lost.lock().get_or_insert(error);
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 /// A failure of the code that was run, or of a tool.
 pub(crate) const FAILURE: u8 = 1;
-/// A failure of belljar itself, before or instead of running the code.
+/// A failure of belljar itself: before or instead of running the code, or in writing its output.
 pub(crate) const NOT_STARTED: u8 = 2;
 /// A time limit, as in `timeout(1)`.
 pub(crate) const TIMED_OUT: u8 = 124;

@@ -32,8 +32,16 @@ pub(crate) fn health_check(arguments: &HealthCheckArguments) -> ExitCode {
     match ureq::Agent::from(config).get(&url).call() {
         Ok(_) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("belljar: {url}: {error}");
+            eprintln!("belljar: failed to request {url}: {}", reason(&error));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Returns the text of an error of a request: without `io: ` in front of the system's error.
+pub(crate) fn reason(error: &ureq::Error) -> String {
+    match error {
+        ureq::Error::Io(error) => error.to_string(),
+        error => error.to_string(),
     }
 }

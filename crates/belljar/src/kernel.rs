@@ -45,7 +45,7 @@ Examples:
   belljar kernel install                             for this user
   belljar kernel install --sys-prefix                for the active Python environment
   belljar kernel install --prefix ./venv             for the environment in ./venv
-  belljar kernel install --name science --display-name 'Python (science)' -- --deps numpy,pandas --memory 4GB
+  belljar kernel install --name science --display-name 'Python (science)' -- --deps numpy
 
 Options after `--` are passed to `belljar kernel run`.")]
     Install(InstallArguments),

@@ -18,7 +18,7 @@ pub(crate) enum NativeCommand {
     /// Create the environment, or use an existing one. Running it again changes nothing.
     #[command(after_help = "\
 Examples:
-  belljar native setup                                    ipykernel, numpy, pandas, matplotlib and more
+  belljar native setup                                    ipykernel, numpy, pandas and more
   belljar native setup --python python3.12                with a specific Python
   belljar native setup --packages ipykernel,torch         with these packages instead
   belljar native setup --venv ~/venvs/science             your own environment

@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 
 use crate::command_error::CommandError;
 use crate::exit_code::{CRASHED, FAILURE, INTERRUPTED, LIMIT_REACHED, NOT_INSTALLED, NOT_STARTED, TIMED_OUT};
+use crate::mount::Mount;
 use crate::untrusted_text::strip_control_chars;
 
 /// Returns the exit status for an outcome.
@@ -68,6 +69,16 @@ pub(crate) fn hint_about(missing: &MissingDependency) -> String {
             format!("--deps {package} installs {module} ahead of time, and so does `import {module}` in the program")
         }
         Obstacle::NotInstallable(reason) => format!("{module} cannot be installed: {}", strip_control_chars(reason)),
+    }
+}
+
+/// Returns what to do about a file that a program did not find, if it can see none of this machine.
+pub(crate) fn hint_about_files(outcome: &Outcome, mounts: &[Mount]) -> Option<String> {
+    match outcome {
+        Outcome::Error(error) if error.kind == "FileNotFoundError" && mounts.is_empty() => {
+            Some("the code sees no data files of this machine: --mount DIR:/data shows it those of DIR in /data".into())
+        }
+        _ => None,
     }
 }
 

@@ -74,6 +74,8 @@ pub(crate) fn prompt(context: &RunContext<'_>, running: Running, interrupts: &In
     let code = loop {
         match editor.readline(">>> ") {
             Ok(line) if line.trim().is_empty() => {}
+            // As in CPython's prompt, they need no parentheses.
+            Ok(line) if matches!(line.trim(), "exit" | "quit") => break ExitCode::SUCCESS,
             Ok(line) => {
                 // The prompt works without history.
                 let _ = editor.add_history_entry(&line);

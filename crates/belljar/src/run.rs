@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use belljar_core::{Execution, Outcome, Progress, RunRequest, Statistics};
+use belljar_core::{Execution, ExitReason, Outcome, Progress, RunRequest, Statistics};
 use belljar_emscripten::console::{Capture, OutputSink};
 use belljar_packages::shorten_message;
 use belljar_python::install::PrepareError;
@@ -14,11 +14,12 @@ use belljar_tools::ToolRun;
 
 use crate::command_error::CommandError;
 use crate::console::{Terminal, print_note};
+use crate::exit_code::NOT_STARTED;
 use crate::global_options::GlobalOptions;
 use crate::interrupt::Interrupts;
 use crate::mount::Mount;
 use crate::network::LoggedConnections;
-use crate::outcome::{Report, explain, fail, hint_about, status};
+use crate::outcome::{Report, explain, fail, hint_about, hint_about_files, status};
 use crate::packages::Packages;
 use crate::program_run::ProgramRun;
 use crate::run_arguments::RunArguments;
@@ -126,6 +127,7 @@ fn run_program(
     }
     let calls = tool_run.as_ref().map(ToolRun::log);
     let hint = missing.as_ref().map(hint_about);
+    let hint = hint.or_else(|| hint_about_files(&execution.outcome, &arguments.mount));
     terminal.end();
     if arguments.stats {
         report_statistics(&execution);
@@ -153,7 +155,7 @@ fn run_program(
     if !global.quiet && !running.interpreter.is_dead() {
         lost_files::report(running.interpreter.files(), &siblings);
     }
-    let status = status(&execution.outcome);
+    let status = status_after_output(&execution.outcome, &terminal);
     compile_imported(&context);
     // The next run trusts the entries of the cache without reading them.
     python.cache().wait_for_sync();
@@ -162,6 +164,17 @@ fn run_program(
     std::mem::forget((running, context));
     std::mem::forget((packages, python));
     Ok(status)
+}
+
+/// Returns the exit status of a run whose output was written, after reporting output that was lost: a run that succeeds
+/// has then failed.
+fn status_after_output(outcome: &Outcome, terminal: &Terminal) -> ExitCode {
+    let Some(error) = terminal.take_lost() else { return status(outcome) };
+    terminal.report(&format!("belljar: failed to write to standard output: {error}\n"));
+    match outcome {
+        Outcome::Success(_) | Outcome::Exited(ExitReason::Exit(0)) => ExitCode::from(NOT_STARTED),
+        _ => status(outcome),
+    }
 }
 
 /// Compiles the modules that the program has imported from their sources, so that its next run is faster.

@@ -44,7 +44,7 @@ Exit status:
   126  packages could not be installed
   130  the code was interrupted
   134  the interpreter crashed
-  2    belljar could not start the code"
+  2    belljar could not start the code, or write its output"
 )]
 pub(crate) struct RunArguments {
     /// Code to run.

@@ -120,7 +120,8 @@ fn list(place: &SessionPlace) -> Result<(), CommandError> {
                 let idle = now.saturating_sub(header.last_used()).as_secs() / 60;
                 let python = header.metadata["python"].as_str().unwrap_or("an unknown Python");
                 let cells = header.metadata["count"].as_u64().unwrap_or(0);
-                format!("{}  {cells:>5} cells  idle for {idle} min  {python}", id.as_str())
+                let unit = if cells == 1 { "cell " } else { "cells" };
+                format!("{}  {cells:>5} {unit}  idle for {idle} min  {python}", id.as_str())
             }
             Err(error) => format!("{}  {error}", id.as_str()),
         };

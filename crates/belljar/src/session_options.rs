@@ -106,8 +106,14 @@ impl SessionOptions {
         let failed = |error| format!("failed to create a directory for sessions: {error}");
         let store = match (&self.data_dir, cluster) {
             (_, Some(cluster)) => Store::in_cluster(cluster).map_err(failed)?,
-            (Some(directory), None) => Store::open(directory)
-                .map_err(|error| format!("--data-dir: failed to open {}: {error}", directory.display()))?,
+            (Some(directory), None) => {
+                let store = Store::open(directory)
+                    .map_err(|error| format!("--data-dir: failed to open {}: {error}", directory.display()))?;
+                // Otherwise the server would start, and each call would fail.
+                tempfile::tempfile_in(directory)
+                    .map_err(|error| format!("--data-dir: failed to write to {}: {error}", directory.display()))?;
+                store
+            }
             (None, None) => {
                 // The temporary files are deleted with the backend.
                 tracker.add(backend);

@@ -133,7 +133,9 @@ fn page(mut all: Vec<SessionOverview>, query: &ListQuery) -> Result<SessionList,
     let wanted: Vec<&str> = query.state.split(',').filter(|state| !state.is_empty()).collect();
     if let Some(unknown) = wanted.iter().find(|state| !states.contains_key(*state)) {
         let unknown: String = unknown.chars().take(40).collect();
-        return Err(AdminError::malformed(format!("state: `{unknown}` is not a state")));
+        let known: Vec<&str> = SessionActivity::ALL.into_iter().map(SessionActivity::name).collect();
+        let known = known.join(", ");
+        return Err(AdminError::malformed(format!("state: `{unknown}` is not a state; the states are {known}")));
     }
     let words: Vec<String> = query.q.to_lowercase().split_whitespace().map(str::to_owned).collect();
     all.retain(|session| {

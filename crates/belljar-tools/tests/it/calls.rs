@@ -104,7 +104,7 @@ fn server_that_is_down_does_not_affect_others() {
     let (class, message) = error(run.operate("call", json!(["down", "x", "{}", "", false])));
     assert_eq!(class, "tools.ToolUnavailable");
     // Commands are not for the code.
-    assert_eq!(message, "server `down` is unavailable: its program failed to start: entity not found");
+    assert_eq!(message, "server `down` is unavailable: its program does not exist");
     assert_eq!(one(run.call("add", json!({"a": 1}))), json!(2));
     let found = run.operate("search", json!(["add", 5, "summary"])).unwrap();
     let found = found.as_str().unwrap();

@@ -12,6 +12,7 @@ use ureq::tls::TlsConfig;
 use super::AdminArguments;
 use crate::command_error::CommandError;
 use crate::console::{print, print_line};
+use crate::health_check::reason;
 use crate::untrusted_text::{escape_in_json, strip_control_chars};
 
 /// The time in which the server must answer a request that is not a stream.
@@ -67,7 +68,15 @@ impl Client {
         timeout: Option<Duration>,
     ) -> Result<ureq::Body, CommandError> {
         let url = format!("{}{path}", self.url);
-        let failed = |error: ureq::Error| format!("failed to request {url}: {error}");
+        let failed = |error: ureq::Error| {
+            let failed = CommandError::new(format!("failed to request {url}: {}", reason(&error)));
+            match error {
+                ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+                    failed.with_hint("start the server with --console, or name another with --url or BELLJAR_ADMIN_URL")
+                }
+                _ => failed,
+            }
+        };
         let authorization = format!("Bearer {}", self.token);
         let body = body.map(Value::to_string).unwrap_or_default();
         let mut request = ureq::http::Request::builder().method(method).header("Authorization", authorization);
@@ -90,6 +99,8 @@ impl Client {
         Err(match status.as_u16() {
             401 | 403 => error.with_hint("the token must be one of --admin-token-file of the server"),
             404 if path == "/sessions" => error.with_hint("start the server with --console"),
+            // All other operations name a session and nothing else that could be missing, except for downloads.
+            404 if !path.ends_with("/files/content") => error.with_hint("`belljar admin sessions` lists the sessions"),
             _ => error,
         })
     }

@@ -19,8 +19,9 @@ pub(super) fn print_sessions(listed: &Value) {
     for session in items(&listed["sessions"]) {
         let questions = if session["questions"].as_u64() > Some(0) { "  asks" } else { "" };
         let code = text(&session["code"]);
+        let unit = if session["cells"].as_u64() == Some(1) { "cell " } else { "cells" };
         let line = format!(
-            "{}  {:8}  {:>4} cells{questions}  {}  {}",
+            "{}  {:8}  {:>4} {unit}{questions}  {}  {}",
             text(&session["handle"]),
             text(&session["state"]),
             session["cells"],

@@ -80,7 +80,8 @@ fn download(global: &GlobalOptions, directory: &Path, program: &Program) -> Resu
     let Resolved { installer, resolution, progress } = resolve(global, program)?;
     let written = installer.download(&resolution, directory, &*progress)?;
     if !global.quiet {
-        eprintln!("{} files are in {}", written.len(), directory.display());
+        let files = if written.len() == 1 { "1 file is".to_owned() } else { format!("{} files are", written.len()) };
+        eprintln!("{files} in {}", directory.display());
     }
     Ok(())
 }

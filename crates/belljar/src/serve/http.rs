@@ -1,7 +1,7 @@
 //! The commands that serve MCP over HTTP: `streamable-http`, `streamable-http-stateless` and `sse`.
 
-use std::io::IsTerminal as _;
-use std::net::{IpAddr, ToSocketAddrs};
+use std::io::{ErrorKind, IsTerminal as _};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -95,9 +95,8 @@ pub(crate) fn http(
     };
     let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     run_on(threads, global, observability, async |tracker, observability| {
-        let listener = tokio::net::TcpListener::bind(address)
-            .await
-            .map_err(|error| format!("failed to listen on {address}: {error}"))?;
+        let listener =
+            tokio::net::TcpListener::bind(address).await.map_err(|error| failed_to_listen(address, &error))?;
         // Python is prepared only after the server listens, because a server that fails to listen does not need it.
         let name = match transport {
             HttpTransport::Streamable => "streamable-http",
@@ -146,6 +145,16 @@ pub(crate) fn http(
         served.map_err(|error| CommandError::from_error(&error))?;
         ending.check()
     })
+}
+
+/// Returns the error for an address on which the server cannot listen.
+fn failed_to_listen(address: SocketAddr, error: &std::io::Error) -> CommandError {
+    let failed = CommandError::new(format!("failed to listen on {address}: {error}"));
+    match error.kind() {
+        ErrorKind::AddrInUse => failed.with_hint("choose another port with --port; 0 selects a free one"),
+        ErrorKind::PermissionDenied => failed.with_hint("choose a port above 1023 with --port"),
+        _ => failed,
+    }
 }
 
 fn is_loopback(address: IpAddr) -> bool {

@@ -28,6 +28,12 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time that servers have to end when the command does.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
 
+/// The variable with the number of Belljar processes that have started each other as servers, up to this one.
+const NESTING_VARIABLE: &str = "BELLJAR_NESTING";
+/// The maximum of that number for a process that starts servers itself. The configuration of a client may contain
+/// Belljar with an option that names the same file, which would start processes without end.
+const MAX_NESTING: u32 = 1;
+
 /// The options that name servers and the tools that code may call.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Tools of MCP servers")]
@@ -81,12 +87,23 @@ impl ServerOptions {
 
     /// Returns the servers, none of which is connected yet.
     fn open(&self) -> Result<Vec<McpServer>, CommandError> {
+        let nesting: u32 = std::env::var(NESTING_VARIABLE).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+        if nesting > MAX_NESTING {
+            return Err(CommandError::new(
+                "--server, --servers: Belljar has started itself as a server, again and again",
+            )
+            .with_hint("leave the entry of Belljar out of the file of --servers"));
+        }
+        let nesting = (nesting + 1).to_string();
         let mut servers = Vec::new();
         for file in &self.server_files {
-            servers.extend(load_mcp_servers_with(file, |_, server| Ok(server.timeout(START_TIMEOUT)))?);
+            servers.extend(load_mcp_servers_with(file, |_, server| {
+                let server = server.timeout(START_TIMEOUT);
+                if server.is_child_process() { server.env(NESTING_VARIABLE, &nesting) } else { Ok(server) }
+            })?);
         }
         for (name, target) in &self.named_servers {
-            servers.push(server(name, target).map_err(|error| error.context(format!("--server {name}")))?);
+            servers.push(server(name, target, &nesting).map_err(|error| error.context(format!("--server {name}")))?);
         }
         let mut names: Vec<&str> = servers.iter().filter_map(McpServer::id).collect();
         names.sort_unstable();
@@ -195,8 +212,8 @@ pub(crate) fn observer_of(run: ToolRun) -> Arc<dyn CellObserver> {
     Arc::new(ToolObserver::new(Arc::new(NullObserver), run))
 }
 
-/// Returns the server of a command line or URL.
-fn server(name: &str, target: &str) -> Result<McpServer, CommandError> {
+/// Returns the server of a command line or URL. A process gets `nesting` as [`NESTING_VARIABLE`].
+fn server(name: &str, target: &str, nesting: &str) -> Result<McpServer, CommandError> {
     if target.starts_with("http://") || target.starts_with("https://") {
         let path = target.split(['?', '#']).next().unwrap_or(target);
         return Ok(if path.ends_with("/sse") {
@@ -210,7 +227,8 @@ fn server(name: &str, target: &str) -> Result<McpServer, CommandError> {
         return Err("the command is empty".into());
     }
     let program = command.remove(0);
-    Ok(McpServerStdio::new(program).args(command).id(name).timeout(START_TIMEOUT).build())
+    let server = McpServerStdio::new(program).args(command).env(NESTING_VARIABLE, nesting);
+    Ok(server.id(name).timeout(START_TIMEOUT).build())
 }
 
 /// Parses `NAME=COMMAND|URL`.

@@ -155,3 +155,16 @@ fn mount_takes_the_place_of_mnt_data() {
     let run = Belljar::run_with(["-c", "import os\nos.chdir('/mnt/data')\nprint(os.getcwd(), os.listdir('/mnt'))"]);
     assert_eq!(run.stdout, "/home ['data']\n", "{run:?}");
 }
+
+#[test]
+fn file_that_is_not_found_hints_at_mounts_if_there_are_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let mount = format!("{}:/data", directory.path().display());
+    let hint = "hint: the code sees no data files of this machine: --mount ";
+    let unmounted = Belljar::run_with(["-c", "open('sales.csv')"]);
+    assert!(unmounted.status == Some(1) && unmounted.stderr.contains(hint), "{unmounted:?}");
+    for args in [&["--mount", mount.as_str(), "-c", "open('sales.csv')"][..], &["-c", "1 / 0"]] {
+        let run = Belljar::run_with(args.iter().copied());
+        assert!(run.status == Some(1) && !run.stderr.contains("hint: "), "{run:?}");
+    }
+}

@@ -34,6 +34,8 @@ fn prompt_continues_after_an_error() {
 fn exit_ends_the_prompt_with_its_status() {
     assert_eq!(prompt(&[], "import sys\nsys.exit(3)\nprint('not here')\n").status, Some(3));
     assert_eq!(prompt(&[], "exit()\n").status, Some(0));
+    let run = prompt(&[], "exit\nprint('not here')\n");
+    assert!(run.status == Some(0) && !run.stdout.contains("not here"), "{run:?}");
 }
 
 #[test]

@@ -110,6 +110,14 @@ fn full_disk_on_standard_output_is_an_error() {
         assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
         assert!(stderr.contains("belljar: failed to write to standard output: No space left"), "{args:?}: {stderr}");
     }
+    // The code goes on without its output, and its own failure has precedence.
+    for (code, status) in [("print(1)", 2), ("print(1); raise SystemExit", 2), ("print(1); raise SystemExit(3)", 3)] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = Belljar::new().args(["run", "-c", code]).into_command().stdout(full).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(status), "{code}: {stderr}");
+        assert!(stderr.starts_with("belljar: failed to write to standard output: No space left"), "{code}: {stderr}");
+    }
 }
 
 #[test]

@@ -306,6 +306,32 @@ fn files_of_servers_have_the_formats_of_known_programs() {
 }
 
 #[test]
+fn file_that_contains_belljar_itself_does_not_start_processes_without_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let seen = folder.path().join("seen");
+    let command = format!("printf %s \"$BELLJAR_NESTING\" > '{}'", seen.display());
+    let file = folder.path().join("mcp.json");
+    let entry = serde_json::json!({ "command": "sh", "args": ["-c", command] });
+    std::fs::write(&file, serde_json::json!({ "mcpServers": { "t": entry } }).to_string()).unwrap();
+    let files = format!("--servers={}", file.display());
+    for option in [files.as_str(), &format!("--server=t=sh -c {}", shlex::try_quote(&command).unwrap())] {
+        for (nesting, of_server) in [(None, "1"), (Some("1"), "2")] {
+            let mut belljar = Belljar::without_cache().args(["tools", "stubs", option]);
+            if let Some(nesting) = nesting {
+                belljar = belljar.env("BELLJAR_NESTING", nesting);
+            }
+            let run = belljar.run();
+            assert_eq!(run.status, Some(0), "{run:?}");
+            assert_eq!(std::fs::read_to_string(&seen).unwrap(), of_server, "{option}");
+        }
+        std::fs::remove_file(&seen).unwrap();
+        let refused = Belljar::without_cache().args(["tools", "stubs", option]).env("BELLJAR_NESTING", "2").run();
+        assert!(refused.status == Some(2) && refused.stderr.contains("has started itself"), "{refused:?}");
+        assert!(!seen.exists(), "{option}");
+    }
+}
+
+#[test]
 fn notebook_calls_tools() {
     let folder = tempfile::tempdir().unwrap();
     let cell = |source: &str| {

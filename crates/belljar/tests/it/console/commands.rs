@@ -1,5 +1,7 @@
 //! `belljar admin`.
 
+use belljar_testing::free_port;
+
 use crate::harness::{Belljar, Run};
 use crate::operator::{Operator, TOKEN};
 use crate::tool_client::tool_server;
@@ -123,7 +125,14 @@ fn errors_have_hints() {
     assert!(run(Some("two words"), &["sessions"]).contains("BELLJAR_ADMIN_TOKEN"));
     assert!(run(Some("wrong"), &["sessions"]).contains("--admin-token-file"));
     assert!(run(Some(TOKEN), &["show", "W-zFjI5p-ns1Qiu9"]).contains("a secret"));
-    assert!(run(Some(TOKEN), &["show", "0123456789abcdef"]).contains("404"));
+    let unknown = run(Some(TOKEN), &["show", "0123456789abcdef"]);
+    assert!(unknown.contains("404") && unknown.contains("hint: `belljar admin sessions`"), "{unknown}");
+    assert!(run(Some(TOKEN), &["sessions", "--state", "other"]).contains("the states are running, waiting, "));
+    let nowhere = format!("http://127.0.0.1:{}", free_port());
+    let refused = Belljar::without_cache().args(["admin", "--url", &nowhere, "sessions"]);
+    let refused = refused.env("BELLJAR_ADMIN_TOKEN", TOKEN).run();
+    let error = format!("belljar: failed to request {nowhere}/admin/api/v1/sessions: Connection refused");
+    assert!(refused.stderr.starts_with(&error) && refused.stderr.contains("hint: start the server"), "{refused:?}");
     let file = operator.token_file.path().to_str().unwrap();
     let listed = Belljar::without_cache().args(["admin", "--url", &url, "sessions", "--token-file", file]).run();
     assert_eq!(listed.status, Some(0), "{listed:?}");

@@ -92,6 +92,14 @@ fn name_like_a_well_known_one_is_not_installed_for_an_import() {
     assert!(run.status == Some(2) && run.stderr.contains("its name resembles sklearn"), "{run:?}");
 }
 
+#[test]
+fn import_of_tools_without_servers_is_explained() {
+    let run = Belljar::run_with(["-c", "from tools import github"]);
+    assert_eq!(run.status, Some(1), "{run:?}");
+    let hint = "\nhint: the module tools has the tools of MCP servers, and no servers are configured here; ";
+    assert!(run.stderr.contains(hint) && !run.stderr.contains("did you mean"), "{run:?}");
+}
+
 /// Creates an index with one wheel.
 fn index_of(wheels: &Wheels, name: &str, version: &str) -> tempfile::TempDir {
     let index = tempfile::tempdir().unwrap();

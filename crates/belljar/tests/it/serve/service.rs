@@ -85,9 +85,20 @@ fn health_check_reports_whether_a_server_answers() {
     server.terminate();
     server.child.wait().unwrap();
     let gone = check(&url);
-    assert!(gone.status == Some(1) && gone.stderr.contains("/healthz: "), "{gone:?}");
+    let error = format!("belljar: failed to request {url}/healthz: Connection refused");
+    assert!(gone.status == Some(1) && gone.stderr.starts_with(&error), "{gone:?}");
 
     let encrypted = Certificate::new().server();
     assert_eq!(check(&format!("https://{}", encrypted.address)).status, Some(0));
     assert_eq!(check(&format!("http://{}", encrypted.address)).status, Some(1));
+}
+
+#[test]
+fn port_in_use_is_reported_with_a_remedy() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let run = Belljar::without_cache().args(["streamable-http", "--port", &address.port().to_string()]).run();
+    let error = format!("belljar: failed to listen on {address}: Address already in use");
+    assert!(run.status == Some(2) && run.stderr.starts_with(&error), "{run:?}");
+    assert!(run.stderr.contains("\nhint: choose another port with --port"), "{run:?}");
 }

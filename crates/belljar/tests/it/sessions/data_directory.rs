@@ -145,3 +145,12 @@ fn files_are_accessible_to_the_servers_user_only() {
         assert_eq!(mode(&data.path(&id, &name)), 0o600, "{name}");
     }
 }
+
+#[test]
+#[cfg(target_os = "linux")]
+fn server_does_not_start_if_it_cannot_write_to_the_directory() {
+    // Root can write everywhere but to a file system that has no files of users.
+    let run = Belljar::new().args(["stdio", "--toolset", "interpreter", "--data-dir", "/proc"]).run();
+    assert!(run.status == Some(2) && run.stderr.starts_with("belljar: --data-dir: failed to "), "{run:?}");
+    assert!(run.stderr.contains(" /proc: "), "{run:?}");
+}
