@@ -1,5 +1,5 @@
-//! Parses what an MCP server sends to the client: lines of its standard output, and the data of events. A message is the
-//! same with white space around it.
+//! Parses the messages of an MCP server: lines of its standard output, and the data of events. White space around a
+//! message changes nothing.
 
 #![no_main]
 

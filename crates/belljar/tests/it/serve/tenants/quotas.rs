@@ -137,7 +137,7 @@ fn memory_of_running_code_is_limited_and_freed() {
 #[test]
 fn interpreters_beyond_the_quota_of_memory_are_refused() {
     let shared = Shared::start("[owner.alice]\nmemory = \"1MB\"\n", &["--toolset", "all"]);
-    // What an interpreter needs is known once there was one.
+    // The memory of an interpreter is known once there was one.
     wait_until("it is refused", || shared.run("token-a", "1")["structuredContent"]["refusal"]["quota"] == "memory");
     for refused in [shared.run("token-a", "1"), shared.cell("token-a", "", "1")] {
         let details = assert_refused(&refused, "memory");
