@@ -15,8 +15,10 @@ use belljar_emscripten::{
 use libfuzzer_sys::fuzz_target;
 use tempfile::TempDir;
 
-/// A program that counts in its memory and in an exported global variable, both of which are in a delta.
+/// A program that counts in its memory and in an exported global variable, both of which are in a delta, and reads the
+/// monotonic clock, whose time is in it, too.
 const MODULE: &str = r#"(module
+    (import "wasi_snapshot_preview1" "clock_time_get" (func $time (param i32 i64 i32) (result i32)))
     (memory (export "memory") 4 8)
     (table (export "__indirect_function_table") 4 funcref)
     (global (export "__stack_pointer") (mut i32) (i32.const 65536))
@@ -27,7 +29,8 @@ const MODULE: &str = r#"(module
     (func (export "count") (result i32)
         (global.set $counter (i32.add (global.get $counter) (i32.const 1)))
         (i32.store (i32.const 4096) (global.get $counter))
-        (global.get $counter)))"#;
+        (global.get $counter))
+    (func (export "time") (result i32) (call $time (i32.const 1) (i64.const 0) (i32.const 8192))))"#;
 
 /// An input of the fuzzer.
 #[derive(Debug, Arbitrary)]
@@ -96,6 +99,7 @@ fn run(input: &Input) {
     let Ok(delta) = SnapshotDelta::from_bytes(&bytes) else { return };
     let Ok(mut instance) = program.restore_with_delta(base, &delta, &[], InstanceConfig::isolated()) else { return };
     let _ = instance.call::<_, i32>("count", ());
+    let _ = instance.call::<_, i32>("time", ());
     let files = &mut instance.host_mut().files;
     let _ = files.list("/", 1000);
     let _ = files.remove("/home");

@@ -16,6 +16,11 @@ use crate::event::Event;
 const MAX_LINE: u64 = 4 << 20;
 /// The maximum number of problems that are reported.
 const MAX_PROBLEMS: usize = 1_000;
+/// The maximum number of parts of lines that wait for the record of their recovery. A log has that record as the next
+/// line, so that more of them are not what crashes leave.
+const MAX_FRAGMENTS: usize = 1_000;
+/// The maximum number of a record: larger integers are not exact in all readers of JSON.
+const MAX_NUMBER: u64 = 1 << 53;
 
 /// The result of a verification.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,9 +115,17 @@ struct Fields {
     target: Option<String>,
 }
 
+impl Fields {
+    /// Parses a line. Returns `None` if it is not a record.
+    fn parse(line: &str) -> Option<Self> {
+        // The number after the largest one would overflow.
+        serde_json::from_str::<Self>(line).ok().filter(|fields| fields.seq < MAX_NUMBER)
+    }
+}
+
 /// Returns the number of the record in a line.
 pub(crate) fn number_of(line: &str) -> Option<u64> {
-    serde_json::from_str::<Fields>(line).ok().map(|fields| fields.seq)
+    Fields::parse(line).map(|fields| fields.seq)
 }
 
 /// The position in the chain.
@@ -164,11 +177,7 @@ pub fn verify(files: &[PathBuf], known: Option<&str>) -> io::Result<Verification
     for (at, (_, path)) in ordered.into_iter().enumerate() {
         verifier.file(path, at + 1 == count)?;
     }
-    let mut left: Vec<_> = verifier.fragments.drain().map(|(_, place)| place).collect();
-    left.sort();
-    for (file, line) in left {
-        verifier.problem(&file, line, ProblemKind::NotARecord);
-    }
+    verifier.report_fragments();
     if let Some(Position { number, hash }) = verifier.position {
         verifier.found.last = Some(number);
         verifier.found.head = Some(hash.to_string());
@@ -182,11 +191,10 @@ impl Verifier<'_> {
         let mut is_first = true;
         while let Some(Line { bytes, is_complete, number }) = lines.next()? {
             let text = std::str::from_utf8(&bytes).ok();
-            let parsed =
-                text.and_then(|text| Some((ChainedLine::parse(text)?, serde_json::from_str::<Fields>(text).ok()?)));
+            let parsed = text.and_then(|text| Some((ChainedLine::parse(text)?, Fields::parse(text)?)));
             let Some((parsed_line, fields)) = parsed else {
                 match (is_complete, is_last) {
-                    (true, _) => drop(self.fragments.insert(sha256(&bytes), (path.to_owned(), number))),
+                    (true, _) => self.fragment(path, number, &bytes),
                     (false, true) => self.found.cut_bytes = Some(bytes.len() as u64),
                     (false, false) => self.problem(path, number, ProblemKind::Cut),
                 }
@@ -231,6 +239,26 @@ impl Verifier<'_> {
         self.position = Some(Position { number: fields.seq, hash: parsed_line.hash });
     }
 
+    /// Notes a line that is not a record. A record of a recovery explains one line, so that a second one with the same
+    /// contents is a problem.
+    fn fragment(&mut self, file: &Path, line: u64, bytes: &[u8]) {
+        if self.fragments.len() >= MAX_FRAGMENTS {
+            self.report_fragments();
+        }
+        if let Some((file, line)) = self.fragments.insert(sha256(bytes), (file.to_owned(), line)) {
+            self.problem(&file, line, ProblemKind::NotARecord);
+        }
+    }
+
+    /// Reports the lines that no record of a recovery has explained.
+    fn report_fragments(&mut self) {
+        let mut left: Vec<_> = self.fragments.drain().map(|(_, place)| place).collect();
+        left.sort();
+        for (file, line) in left {
+            self.problem(&file, line, ProblemKind::NotARecord);
+        }
+    }
+
     fn problem(&mut self, file: &Path, line: u64, kind: ProblemKind) {
         if self.found.problems.len() < MAX_PROBLEMS {
             self.found.problems.push(Problem { file: file.to_owned(), line, kind });
@@ -244,10 +272,10 @@ pub(crate) struct Lines {
     number: u64,
 }
 
-/// A line of a file.
+/// A line of a file, or a part of one that is longer than records are.
 pub(crate) struct Line {
     pub(crate) bytes: Vec<u8>,
-    /// False for the end of a file without a line break.
+    /// False for the end of a file without a line break: the part of a line that a crash has left.
     pub(crate) is_complete: bool,
     pub(crate) number: u64,
 }
@@ -265,8 +293,10 @@ impl Lines {
             return Ok(None);
         }
         self.number += 1;
-        let is_complete = bytes.last() == Some(&b'\n');
-        if is_complete {
+        let has_end = bytes.last() == Some(&b'\n');
+        // A part of a longer line is not what a crash leaves, even if what follows it is a record.
+        let is_complete = has_end || bytes.len() as u64 >= MAX_LINE;
+        if has_end {
             bytes.pop();
         }
         Ok(Some(Line { bytes, is_complete, number: self.number }))

@@ -34,7 +34,7 @@ impl Clock {
 
     /// Lets time pass: that in which the program was in no instance, although it waited for a time.
     pub fn advance(&mut self, time: Duration) {
-        self.before += time;
+        self.before = self.before.saturating_add(time);
     }
 
     /// Returns the time that had passed in earlier instances when this one was restored.
@@ -60,7 +60,8 @@ impl Clock {
     }
 
     fn own_monotonic(&self) -> Duration {
-        self.before + self.origin.elapsed()
+        // The time in a saved session is not trusted: it can be the largest one.
+        self.before.saturating_add(self.origin.elapsed())
     }
 
     /// Returns the time since 1970-01-01 UTC; zero if the host's clock is set before that.
@@ -164,5 +165,13 @@ mod tests {
         assert!(clock.monotonic() >= Duration::from_secs(1000));
         assert_eq!(clock.monotonic().subsec_nanos() % 1000, 0);
         assert_eq!(clock.realtime().subsec_nanos() % 1000, 0);
+    }
+
+    #[test]
+    fn largest_time_of_a_snapshot_does_not_overflow() {
+        let mut clock = Clock::starting_at(Duration::MAX);
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(clock.monotonic().as_secs(), u64::MAX);
+        assert_eq!(clock.monotonic_of_host().as_secs(), u64::MAX);
     }
 }

@@ -312,7 +312,7 @@ impl Recording {
         state.phase = Phase::Recording;
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let (monotonic, saved) = state.saved_at;
-        state.clock = Some((Instant::now(), monotonic + since_1970.saturating_sub(saved)));
+        state.clock = Some((Instant::now(), monotonic.saturating_add(since_1970.saturating_sub(saved))));
         state.pause = None;
         self.0.is_replaying.store(false, Ordering::Relaxed);
     }
@@ -380,7 +380,7 @@ impl State {
     }
 
     fn monotonic(&self, own: impl FnOnce() -> Duration) -> Duration {
-        self.clock.map_or_else(own, |(origin, before)| before + origin.elapsed())
+        self.clock.map_or_else(own, |(origin, before)| before.saturating_add(origin.elapsed()))
     }
 }
 

@@ -43,7 +43,7 @@
 //! | from the worker | when | meaning | bound |
 //! | --- | --- | --- | --- |
 //! | `Ready` | once, first | the worker is sealed | |
-//! | `Output` | during a call | the code has written | 64 KiB; all together the limit of output |
+//! | `Output` | during a call | the code has written | 1 byte to 64 KiB; all together the limit of output |
 //! | `HostCall` | during a call | the code asks the broker for something | 16 MiB; 100,000 in a call |
 //! | `Returned` | ends a call | the result | 128 MiB with its buffers |
 //!

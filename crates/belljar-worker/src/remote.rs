@@ -130,7 +130,8 @@ impl RemoteInterpreter {
             self.has_begun = true;
             match event {
                 Event::Output { stream, bytes } => {
-                    if bytes.len() > MAX_OUTPUT {
+                    // Messages without output would have no bound but that of time.
+                    if bytes.is_empty() || bytes.len() > MAX_OUTPUT {
                         return Err(WorkerFailure::Excess);
                     }
                     self.output_left = self.output_left.checked_sub(bytes.len() as u64).ok_or(WorkerFailure::Output)?;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use belljar_audit::{ProblemKind, verify};
+use belljar_audit::{FileError, FileSink, ProblemKind, verify};
 
 use super::{check, lines, set_lines, write};
 
@@ -113,6 +113,52 @@ fn inserted_text_is_found() {
         lines.insert(4, text.into());
         assert_eq!(log.problems(&lines), [(5, ProblemKind::NotARecord)], "{text:?}");
     }
+}
+
+#[test]
+fn text_before_a_record_is_found_whatever_its_length() {
+    let log = Log::new();
+    // The longest line that is read at once: the record after it is read as a line of its own.
+    for length in [1, 4 << 20] {
+        let mut lines = log.lines.clone();
+        lines[4] = format!("{}{}", "x".repeat(length), lines[4]);
+        let problems = log.problems(&lines);
+        assert!(problems.contains(&(5, ProblemKind::NotARecord)), "{length}: {problems:?}");
+    }
+}
+
+#[test]
+fn one_recovery_does_not_explain_two_lines() {
+    let log = Log::new();
+    std::fs::write(&log.path, format!("{}\n{{\"seq\":2,", log.lines[0])).unwrap();
+    write(&log.path, 1, None);
+    let mut lines = lines(&log.path);
+    assert_eq!(lines[1], "{\"seq\":2,");
+    assert_eq!(log.problems(&lines), []);
+    lines.insert(1, lines[1].clone());
+    assert_eq!(log.problems(&lines), [(2, ProblemKind::NotARecord)]);
+}
+
+#[test]
+fn first_lines_that_are_not_records_are_reported() {
+    let log = Log::new();
+    let other = (0..3_000).map(|number| format!("line {number}"));
+    let lines: Vec<String> = log.lines.iter().cloned().chain(other).collect();
+    let problems = log.problems(&lines);
+    assert_eq!((problems.len(), problems[0].0, problems[999].0), (1_000, 11, 1_010));
+}
+
+#[test]
+fn largest_number_is_not_a_record() {
+    let log = Log::new();
+    let numbered = |line: &String| line.replacen("{\"seq\":1,", &format!("{{\"seq\":{},", u64::MAX), 1);
+    let mut lines = vec![numbered(&log.lines[0])];
+    lines.extend_from_slice(&log.lines[1..]);
+    let problems = log.problems(&lines);
+    assert!(problems.contains(&(1, ProblemKind::NotARecord)), "{problems:?}");
+    // No record could follow it.
+    set_lines(&log.path, &lines[..1]);
+    assert!(matches!(FileSink::open(&log.path, None), Err(FileError::NotALog(_))));
 }
 
 #[test]

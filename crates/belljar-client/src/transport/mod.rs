@@ -61,6 +61,13 @@ use crate::error::{BoxError, McpError};
 /// }
 /// ```
 pub type Incoming = RxJsonRpcMessage<RoleClient>;
+
+/// Parses bytes of a server as a message, as the transports do. Returns whether they are one. For fuzz targets.
+#[doc(hidden)]
+pub fn parse_message(bytes: &[u8]) -> bool {
+    message::read(bytes).is_ok()
+}
+
 /// A message to the server.
 ///
 /// ```

@@ -5,7 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ruff_python_ast::token::TokenKind;
 use ruff_python_ast::{ExceptHandler, Expr, Mod, Stmt};
+use ruff_python_parser::lexer::lex;
 use ruff_python_parser::{Mode, ParseOptions, parse_unchecked};
 
 /// The maximum length of a source. Python itself accepts longer ones, but they do not occur in practice.
@@ -13,6 +15,10 @@ const MAX_BYTES: usize = 512 << 10;
 /// The stack size of the parsing thread. A syntax tree is dropped recursively, and a source within the limit can nest
 /// half a million operators. Pages of the stack that are not used take no memory.
 const STACK_BYTES: usize = 512 << 20;
+/// The maximum depth of f-strings and braces. CPython refuses 200 parentheses and 150 f-strings within each other.
+const MAX_STRING_DEPTH: usize = 400;
+/// The length of a source up to which that depth is not checked: parsing takes tenths of a second at most.
+const UNCHECKED_BYTES: usize = 16 << 10;
 
 /// The imports of a source, by the module's dotted name.
 pub(super) type Imports = BTreeMap<String, Import>;
@@ -60,11 +66,31 @@ pub(super) fn all_from_source(source: &str, scope: ImportScope) -> Option<AllImp
     if !source.contains("import") {
         return Some(AllImports::default());
     }
+    // Parsing would take minutes, since the parser copies its list of open strings at each token.
+    if source.len() > UNCHECKED_BYTES && nests_strings_too_deeply(source) {
+        return None;
+    }
     std::thread::scope(|threads| {
         let thread =
             std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(threads, || parse(source, scope)).ok()?;
         thread.join().ok()?
     })
+}
+
+/// Returns whether f-strings and braces are nested deeper than in any valid source.
+fn nests_strings_too_deeply(source: &str) -> bool {
+    let (mut lexer, mut depth) = (lex(source, Mode::Ipython), 0_usize);
+    loop {
+        match lexer.next_token() {
+            TokenKind::FStringStart | TokenKind::TStringStart | TokenKind::Lbrace => depth += 1,
+            TokenKind::FStringEnd | TokenKind::TStringEnd | TokenKind::Rbrace => depth = depth.saturating_sub(1),
+            TokenKind::EndOfFile => return false,
+            _ => {}
+        }
+        if depth > MAX_STRING_DEPTH {
+            return true;
+        }
+    }
 }
 
 fn parse(source: &str, scope: ImportScope) -> Option<AllImports> {
@@ -321,6 +347,20 @@ async def v():
     fn source_with_a_syntax_error_has_no_imports() {
         assert!(from_source("import a\ndef (\n").is_none());
         assert!(from_source("import\n").is_none());
+    }
+
+    #[test]
+    fn strings_that_are_nested_too_deeply_are_not_parsed() {
+        let source = |open: &str, close: &str, depth: usize, rest: &str| {
+            format!("import a\nx = {}1{}\n{rest}", open.repeat(depth), close.repeat(depth))
+        };
+        let rest = "y = {1: {2: f\"{3:{4}} {{\"}}\n".repeat(1000);
+        assert!(rest.len() > UNCHECKED_BYTES);
+        assert!(from_source(&source("f\"{", "}\"", 140, &rest)).is_some());
+        // Each took more than a minute.
+        assert!(from_source(&source("f\"{", "}\"", 100_000, "")).is_none());
+        let specifications = format!("import a\nx = f\"{}{}\"\n", "{1:".repeat(100_000), "}".repeat(100_000));
+        assert!(from_source(&specifications).is_none());
     }
 
     #[test]

@@ -86,15 +86,27 @@ fn refusals() -> Result<BpfProgram, BackendError> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
     fn worker_has_few_system_calls() {
         assert!(ALLOWED.len() <= 45, "{}", ALLOWED.len());
+        let different: BTreeSet<_> = ALLOWED.iter().collect();
+        assert_eq!(different.len(), ALLOWED.len());
         for program in filters().unwrap() {
             // BPF_MAXINSNS
             assert!(program.len() < 4096, "{} instructions", program.len());
         }
+    }
+
+    #[test]
+    fn number_of_system_calls_is_documented() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/security.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let row = page.lines().find(|line| line.starts_with("| seccomp, on all threads |")).unwrap();
+        assert!(row.contains(&format!(" {} system calls", ALLOWED.len())), "{}: {row}", ALLOWED.len());
     }
 
     #[test]

@@ -54,19 +54,24 @@ impl fmt::Display for QuotaExceeded {
         write!(formatter, "your quota `{name}` ({subject}) is used up: {used} of {limit}")?;
         match retry_after {
             Some(time) => write!(formatter, "; it is free again in {} s", time.as_secs().max(1)),
-            None => write!(formatter, "; {}", remedy(*kind)),
+            None => write!(formatter, "; {}", self.remedy()),
         }
     }
 }
 
-/// Returns what frees a quota that time alone does not free.
-fn remedy(kind: QuotaKind) -> &'static str {
-    match kind {
-        QuotaKind::Runs | QuotaKind::Queue => "it is free again when one of your calls has ended",
-        QuotaKind::Sessions => "it is free again when one of your sessions was cleared or has expired",
-        QuotaKind::Memory => "it is free again when running code ends, or a session is cleared or sleeps",
-        QuotaKind::Storage => "it is free again when a session was cleared or has expired",
-        QuotaKind::Processor | QuotaKind::Network => "code cannot use any",
+impl QuotaExceeded {
+    /// Returns what frees a quota that time alone does not free.
+    fn remedy(&self) -> &'static str {
+        match self.kind {
+            // With no call that waits, one can still run.
+            QuotaKind::Runs | QuotaKind::Sessions | QuotaKind::Storage if self.limit <= 0.0 => "it allows none",
+            QuotaKind::Memory if self.used <= 0.0 => "it is less than an interpreter needs",
+            QuotaKind::Runs | QuotaKind::Queue => "it is free again when one of your calls has ended",
+            QuotaKind::Sessions => "it is free again when one of your sessions was cleared or has expired",
+            QuotaKind::Memory => "it is free again when running code ends, or a session is cleared or sleeps",
+            QuotaKind::Storage => "it is free again when a session was cleared or has expired",
+            QuotaKind::Processor | QuotaKind::Network => "code cannot use any",
+        }
     }
 }
 
@@ -153,5 +158,21 @@ mod tests {
         );
         let memory = exceeded(QuotaKind::Memory, f64::from(1 << 30), f64::from(1 << 29), None);
         assert!(memory.to_string().contains("1 GB of 512 MB"), "{memory}");
+    }
+
+    #[test]
+    fn errors_promise_nothing_of_quotas_that_are_never_free() {
+        let text = |kind, used, limit| QuotaExceeded { kind, used, limit, retry_after: None }.to_string();
+        for (kind, used) in [(QuotaKind::Runs, 1.0), (QuotaKind::Sessions, 0.0), (QuotaKind::Storage, 0.0)] {
+            let text = text(kind, used, 0.0);
+            assert!(text.ends_with("; it allows none"), "{text}");
+        }
+        let memory = text(QuotaKind::Memory, 0.0, f64::from(10 << 20));
+        assert!(memory.ends_with("0 bytes of 10 MB; it is less than an interpreter needs"), "{memory}");
+        let queue = text(QuotaKind::Queue, 0.0, 0.0);
+        assert!(queue.ends_with("; it is free again when one of your calls has ended"), "{queue}");
+        for kind in [QuotaKind::Processor, QuotaKind::Network] {
+            assert!(text(kind, 0.0, 0.0).ends_with("; code cannot use any"), "{kind}");
+        }
     }
 }

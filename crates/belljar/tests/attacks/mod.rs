@@ -9,6 +9,8 @@
 
 mod machine;
 
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -157,6 +159,25 @@ impl Attacked {
 /// Runs the attacks of a group on a server with these options.
 pub(crate) fn run_group(group: &str, options: &[&str]) {
     Attacked::start(options).run_group(group);
+}
+
+/// Checks that there are at least 300 attacks in ten groups on each sandbox, that their names differ, and that
+/// docs/security.md has their number.
+pub(crate) fn check_number() {
+    let numbers = GROUPS.map(|(group, ..)| {
+        let names: BTreeSet<String> = attacks(group).into_iter().map(|attack| attack.name).collect();
+        assert_eq!(names.len(), attacks(group).len(), "{group}: attacks with the same name");
+        (group, names.len())
+    });
+    let all: usize = numbers.iter().map(|(_, number)| number).sum();
+    for other_sandbox in ["native_host_calls", "host_calls"] {
+        let number: usize = numbers.iter().filter(|(group, _)| *group != other_sandbox).map(|(_, number)| number).sum();
+        assert!(number >= 300, "{number} without {other_sandbox}");
+    }
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/security.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let documented = format!("has some {} programs in eleven groups", all / 10 * 10);
+    assert!(page.contains(&documented), "{all}: {documented}");
 }
 
 /// Checks that what attacks are after would be seen: runs those of a group in a plain Python.

@@ -27,3 +27,8 @@ attacks!(files processes network environment memory resources host_calls traces 
 fn attacks_succeed_without_a_sandbox() {
     attacks::check_without_sandbox();
 }
+
+#[test]
+fn number_of_attacks_is_documented() {
+    attacks::check_number();
+}

@@ -135,6 +135,20 @@ fn memory_of_running_code_is_limited_and_freed() {
 }
 
 #[test]
+fn interpreters_beyond_the_quota_of_memory_are_refused() {
+    let shared = Shared::start("[owner.alice]\nmemory = \"1MB\"\n", &["--toolset", "all"]);
+    // The memory of an interpreter is known once there was one.
+    wait_until("it is refused", || shared.run("token-a", "1")["structuredContent"]["refusal"]["quota"] == "memory");
+    for refused in [shared.run("token-a", "1"), shared.cell("token-a", "", "1")] {
+        let details = assert_refused(&refused, "memory");
+        assert_eq!(details["limit"].as_f64(), Some(f64::from(1 << 20)), "{details}");
+        let text = refused["content"][0]["text"].as_str().unwrap();
+        assert!(text.contains("0 bytes of 1 MB; it is less than an interpreter needs"), "{text}");
+    }
+    assert_success(&shared.run("token-b", "1"));
+}
+
+#[test]
 fn idle_sessions_sleep_when_their_owner_is_short_of_memory() {
     let shared = Shared::start("[owner.alice]\nmemory = \"200MB\"\n", &["--toolset", "interpreter"]);
     let first = shared.open("token-a");
