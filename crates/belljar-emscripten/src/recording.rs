@@ -83,7 +83,7 @@ pub trait SleepSaver: Send + Sync {
     /// Receives that the program has gone on, and is about to do something that can be seen.
     ///
     /// # Errors
-    /// When the program must not go on.
+    /// Fails if the program must not go on.
     fn end_sleep(&self) -> Result<(), Termination>;
 }
 
@@ -102,7 +102,7 @@ impl Recording {
     /// Begins the replay of a saved recording, which goes on as a recording of at most `limit` bytes.
     ///
     /// # Errors
-    /// When the bytes do not have the form that [`Recording::save`] writes.
+    /// Fails if the bytes do not have the form that [`Recording::save`] writes.
     pub fn replay(saved: &[u8], limit: usize, stop: Arc<StopHandle>) -> Result<Self, DamagedRecording> {
         let mut reader = Reader { bytes: saved, position: 0 };
         let mut parse = || {
@@ -173,7 +173,7 @@ impl Recording {
     /// Notes that the program does something that can be seen, and does not sleep any more.
     ///
     /// # Errors
-    /// When the program must not go on.
+    /// Fails if the program must not go on.
     pub fn end_sleep(&self) -> Result<(), Termination> {
         if !self.0.is_sleep_saved.swap(false, Ordering::Relaxed) {
             return Ok(());

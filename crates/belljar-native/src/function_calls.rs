@@ -140,7 +140,7 @@ impl FunctionSocket {
 /// Returns JSON without secrets.
 ///
 /// # Errors
-/// When it is not JSON without them.
+/// Fails if the text is not JSON without the secrets.
 fn scrubbed(json: Box<RawValue>, scrubber: &Scrubber) -> serde_json::Result<Box<RawValue>> {
     let scrubbed = match scrubber.scrub_text(json.get()) {
         Cow::Owned(text) => Some(RawValue::from_string(text)),

@@ -158,7 +158,7 @@ impl Sandbox {
     ///
     /// # Errors
     ///
-    /// If the sandbox has no namespaces, or a system call fails.
+    /// Fails if the sandbox has no namespaces, or a system call fails.
     pub fn entry(&self, streams: EntryStreams) -> Result<(Entry, EntryHandle), Error> {
         let duplicate = |descriptor: &Option<OwnedFd>| {
             let descriptor = descriptor.as_ref().ok_or(SpecError::NotIdle)?;

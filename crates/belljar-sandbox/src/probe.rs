@@ -44,7 +44,7 @@ impl ProbeResult {
 ///
 /// # Errors
 ///
-/// If the launcher cannot be started or does not reply.
+/// Fails if the launcher cannot be started or does not reply.
 pub fn probe(user: Option<u32>) -> Result<ProbeResult, Error> {
     let missing = find_missing_step(Policy::Full, user)?;
     if missing.is_none() {

@@ -248,7 +248,7 @@ impl Server {
     /// Reads a resource, whose session may have to be brought to this replica.
     ///
     /// # Errors
-    /// When there is no such resource, or it cannot be read.
+    /// Fails if the resource does not exist, or cannot be read.
     async fn resource(
         &self,
         uri: &str,

@@ -69,7 +69,7 @@ impl SessionFolders {
     /// Opens an existing directory.
     ///
     /// # Errors
-    /// When it does not exist, or is not a directory that can be opened.
+    /// Fails if the path does not exist, or is not a directory that can be opened.
     pub fn open(path: &Path) -> io::Result<Self> {
         // The working directory may change, and the sandbox does not follow links.
         let path = path.canonicalize()?;

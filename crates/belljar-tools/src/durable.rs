@@ -24,7 +24,7 @@ pub trait CallJournal: Send + Sync {
     /// in the journal.
     ///
     /// # Errors
-    /// When the journal cannot be written. The call must not be sent then.
+    /// Fails if the journal cannot be written. The call must not be sent then.
     fn before_sending(&self, call: u64, is_repeatable: bool, record: &dyn Fn()) -> io::Result<()>;
 }
 

@@ -94,7 +94,7 @@ impl WorkerTemplate {
     ///
     /// # Errors
     ///
-    /// When the template has ended, or the system refuses another process.
+    /// Fails if the template has ended, or the system refuses another process.
     pub fn fork(&self, descriptors: &[BorrowedFd<'_>]) -> Result<WorkerProcess, Error> {
         let mut connection = self.connection.lock();
         connection.requests += 1;

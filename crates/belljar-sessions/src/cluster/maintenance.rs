@@ -10,7 +10,7 @@ impl Cluster {
     /// Lists the sessions. Their IDs give access, and are not in the store: they are named by digests.
     ///
     /// # Errors
-    /// When the coordinator does not answer.
+    /// Fails if the coordinator does not answer.
     pub fn list(&self) -> Result<Vec<Header>, StoreError> {
         Ok(wait(&self.handle, self.services.sessions().list())?)
     }
@@ -30,7 +30,7 @@ impl Cluster {
     /// Stores a session as it is in the directory of `store`, also a new one, and gives it up.
     ///
     /// # Errors
-    /// When it is not stored.
+    /// Fails if the session is not stored.
     pub fn give_back(&self, store: &Store, id: &SessionId) -> Result<(), StoreError> {
         self.release(store, id, None, || false).map(drop)
     }

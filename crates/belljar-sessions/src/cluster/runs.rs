@@ -112,7 +112,7 @@ impl Cluster {
     /// Has other replicas find a run whose ID a client is about to get.
     ///
     /// # Errors
-    /// When the coordinator does not answer.
+    /// Fails if the coordinator does not answer.
     pub(crate) async fn publish_run(&self, run: &Run) -> Result<(), StoreError> {
         let id = &run.info.id;
         let noted = self.noted_run(id);
@@ -332,7 +332,7 @@ impl Cluster {
     /// Returns the runs, with their sessions, whose replicas have ended, in the order of their IDs.
     ///
     /// # Errors
-    /// When the coordinator does not answer.
+    /// Fails if the coordinator does not answer.
     pub(crate) async fn orphaned_runs(&self) -> Result<Vec<(RunId, SessionId)>, StoreError> {
         let (mut orphaned, mut alive) = (Vec::new(), HashMap::from([(self.node.clone(), true)]));
         for (run, record) in self.read_runs().await? {
@@ -378,7 +378,7 @@ impl Cluster {
     /// first.
     ///
     /// # Errors
-    /// When the coordinator does not answer.
+    /// Fails if the coordinator does not answer.
     pub(crate) async fn distant_runs(
         &self,
         known: &[RunId],

@@ -54,7 +54,7 @@ impl RunId {
     /// Returns a new random ID.
     ///
     /// # Errors
-    /// When the system's random number generator fails.
+    /// Fails if the system's random number generator fails.
     pub fn random() -> io::Result<Self> {
         SessionId::random().map(|id| Self(id.as_str().to_owned()))
     }
@@ -465,7 +465,7 @@ impl Run {
     /// Answers a question. `by` is the party that has answered.
     ///
     /// # Errors
-    /// When the run does not wait for this answer.
+    /// Fails if the run does not wait for this answer.
     pub fn answer(&self, call: u64, answer: RunAnswer, by: Party) -> Result<(), NotAsked> {
         {
             let mut progress = self.progress.lock();
@@ -536,7 +536,7 @@ impl Run {
     /// Records that a call is about to be sent: see the server's journal of calls.
     ///
     /// # Errors
-    /// When the journal cannot be written.
+    /// Fails if the journal cannot be written.
     pub fn before_sending(&self, call: u64, is_repeatable: bool, record: &dyn Fn()) -> io::Result<()> {
         let journal = self.journal.lock();
         record();

@@ -37,7 +37,7 @@ impl Ending {
     /// Checks why the server has ended.
     ///
     /// # Errors
-    /// When it has lost its lease.
+    /// Fails if the server has lost its lease.
     pub(super) fn check(&self) -> Result<(), CommandError> {
         if self.has_lost_lease.load(Ordering::Relaxed) {
             return Err(CommandError::new("this replica has lost its lease: other replicas have its sessions now")
