@@ -280,7 +280,7 @@ impl Recording {
     /// Begins a call of the embedder.
     pub fn host_call(&self, request: &[u8]) -> HostCall {
         let mut state = self.0.state.lock();
-        let digest = RequestDigest::of(request);
+        let digest = RequestDigest::new(request);
         match state.phase {
             Phase::Recording | Phase::Incomplete(_) => {
                 state.is_in_host = true;
@@ -343,7 +343,7 @@ impl Recording {
     /// Reads the next entry of a replay, which must be of a kind. Otherwise, the replay has diverged.
     fn next<T>(&self, state: &mut State, kind: Kind, read: impl FnOnce(&mut Reader<'_>) -> Option<T>) -> Option<T> {
         let mut reader = Reader { bytes: &state.entries, position: state.position };
-        let found = reader.take(1).and_then(|byte| Kind::of(byte[0]));
+        let found = reader.take(1).and_then(|byte| Kind::from_byte(byte[0]));
         let value = if found == Some(kind) { read(&mut reader) } else { None };
         let position = reader.position;
         match value {

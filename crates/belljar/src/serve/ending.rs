@@ -15,7 +15,7 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    pub(super) fn of(server: &Server) -> Self {
+    pub(super) fn new(server: &Server) -> Self {
         let cluster = server.sessions().and_then(|sessions| sessions.cluster().cloned());
         Self { cluster, has_lost_lease: Arc::default() }
     }
