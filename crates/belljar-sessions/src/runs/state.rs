@@ -26,7 +26,7 @@ pub enum RunState {
     Completed,
 }
 
-/// What a run has come to.
+/// The outcome of a run so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RunOutcome {
