@@ -341,7 +341,7 @@ impl Store {
     /// Takes the commands for runs.
     pub(crate) fn take_run_commands(&self) -> Vec<(RunId, RunCommand)> {
         #[derive(Deserialize)]
-        struct Stored {
+        struct StoredCommand {
             run: RunId,
             command: RunCommand,
         }
@@ -352,7 +352,7 @@ impl Store {
             let content = self.read_signed(&directory, ANSWER, MAX_ANSWER)?;
             // Removed first: a command is carried out once.
             directory.remove(ANSWER).ok()?;
-            let stored: Stored = serde_json::from_slice(&content).ok()?;
+            let stored: StoredCommand = serde_json::from_slice(&content).ok()?;
             (stored.run == id).then_some((id, stored.command))
         };
         ids.filter_map(take).collect()
