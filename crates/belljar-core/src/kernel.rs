@@ -88,7 +88,7 @@ pub trait Backend: Send + Sync {
     /// Must be called on a thread of [`Backend::thread_runner`].
     ///
     /// # Errors
-    /// [`KernelError::IncompatibleSnapshot`] when this backend cannot use the snapshot as it is now.
+    /// Returns [`KernelError::IncompatibleSnapshot`] if this backend cannot use the snapshot as it is now.
     fn restore_run(
         &self,
         snapshot: &KernelSnapshot,
@@ -115,7 +115,7 @@ pub trait Backend: Send + Sync {
     /// while.
     ///
     /// # Errors
-    /// [`KernelError::IncompatibleSnapshot`] when this backend cannot use the snapshot as it is now.
+    /// Returns [`KernelError::IncompatibleSnapshot`] if this backend cannot use the snapshot as it is now.
     fn restore(
         &self,
         snapshot: &KernelSnapshot,
@@ -280,7 +280,7 @@ pub trait Kernel: Send {
     /// interrupted as a cell can.
     ///
     /// # Errors
-    /// [`KernelError::Install`] when a package cannot be installed.
+    /// Returns [`KernelError::Install`] if a package cannot be installed.
     fn install(&mut self, packages: &[String], progress: &dyn Progress) -> Result<(), KernelError> {
         let _ = (packages, progress);
         Err(KernelError::Unsupported("this backend installs only the packages that cells ask for"))

@@ -283,8 +283,8 @@ impl EntryHandle {
     ///
     /// # Errors
     ///
-    /// [`Error::Setup`] with the step that failed; [`Error::Timeout`] after `timeout`; [`Error::LauncherExited`] if the
-    /// process ended before.
+    /// Returns [`Error::Setup`] with the step that failed; [`Error::Timeout`] after `timeout`;
+    /// [`Error::LauncherExited`] if the process ended before.
     pub fn wait(self, timeout: Duration) -> Result<EnteredProcess, Error> {
         set_socket_timeout(&self.channel, Timeout::Recv, Some(timeout))
             .map_err(|error| Error::failed_to("set a socket timeout")(error.into()))?;

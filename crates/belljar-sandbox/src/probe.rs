@@ -25,7 +25,7 @@ impl ProbeResult {
     ///
     /// # Errors
     ///
-    /// [`Error::IsolationUnavailable`], with the step that fails.
+    /// Returns [`Error::IsolationUnavailable`], with the step that fails.
     pub fn check(&self, policy: Policy) -> Result<(), Error> {
         let missing = match policy {
             Policy::Full => &self.missing,

@@ -65,7 +65,7 @@ pub struct Sandbox {
 ///
 /// # Errors
 ///
-/// [`Error::InvalidSpec`] for an invalid specification; [`Error::Setup`] with the step that failed.
+/// Returns [`Error::InvalidSpec`] for an invalid specification; [`Error::Setup`] with the step that failed.
 pub fn spawn(spec: &Spec, policy: Policy, streams: Streams) -> Result<Sandbox, Error> {
     spec.check()?;
     if policy != Policy::Full && spec.arguments.is_empty() {

@@ -187,7 +187,7 @@ impl Server {
     /// HTTP have been passed on to the replica that has it.
     ///
     /// # Errors
-    /// With the reason why it cannot be used here.
+    /// Fails with the reason why the session or run cannot be used here.
     async fn bring(&self, named: Option<Named>, context: &RequestContext<RoleServer>) -> Result<(), ErrorData> {
         let (Some(bringer), Some(named)) = (&self.bringer, named) else { return Ok(()) };
         if context.extensions.get::<Parts>().is_some() {

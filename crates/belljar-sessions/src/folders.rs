@@ -167,7 +167,8 @@ impl FolderCopy {
     /// Copies the contents of a directory.
     ///
     /// # Errors
-    /// [`io::ErrorKind::QuotaExceeded`] when they take more than is left; others when a file cannot be copied.
+    /// Returns [`io::ErrorKind::QuotaExceeded`] if the contents take more than is left, and other errors if a file
+    /// cannot be copied.
     fn directory(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>, depth: usize) -> io::Result<()> {
         if depth > MAX_DEPTH {
             return Err(io::ErrorKind::QuotaExceeded.into());

@@ -46,7 +46,7 @@ impl WorkerTemplate {
     ///
     /// # Errors
     ///
-    /// [`Error::LauncherExited`] with the reason if the template cannot be made ready.
+    /// Returns [`Error::LauncherExited`] with the reason if the template cannot be made ready.
     pub fn start(command: &[OsString], task: &impl Serialize) -> Result<Self, Error> {
         let (channel, template_end) = Channel::pair().map_err(Error::failed_to("create a socket"))?;
         set_timeout(&channel, READY_TIMEOUT)?;

@@ -18,7 +18,8 @@ impl Cluster {
     /// Has the directory of `store` contain a session, which belongs to this process until [`Cluster::give_back`].
     ///
     /// # Errors
-    /// [`StoreError::Missing`] if it does not exist, and [`StoreError::InUse`] if it is active in a replica.
+    /// Returns [`StoreError::Missing`] if the session does not exist, and [`StoreError::InUse`] if it is active in a
+    /// replica.
     pub fn take(&self, store: &Store, id: &SessionId) -> Result<(), StoreError> {
         match wait(&self.handle, self.activate(store, id, false))? {
             Place::Here => Ok(()),
@@ -38,7 +39,8 @@ impl Cluster {
     /// Deletes a session.
     ///
     /// # Errors
-    /// [`StoreError::Missing`] if it does not exist, and [`StoreError::InUse`] if it is active in a replica.
+    /// Returns [`StoreError::Missing`] if the session does not exist, and [`StoreError::InUse`] if it is active in a
+    /// replica.
     pub fn remove(&self, store: &Store, id: &SessionId) -> Result<(), StoreError> {
         self.take(store, id)?;
         self.delete(id)?;
