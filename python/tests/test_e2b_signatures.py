@@ -31,7 +31,7 @@ MISSING_PARAMETERS: dict[str, set[str]] = {}
 
 
 def pairs() -> list[tuple[str, type, type]]:
-    """Returns the classes of E2B beside those of Belljar."""
+    """Returns the classes of E2B with those of Belljar."""
     e2b = need("e2b_code_interpreter")
     sync_files = need("e2b.sandbox_sync.filesystem.filesystem").Filesystem
     async_files = need("e2b.sandbox_async.filesystem.filesystem").Filesystem

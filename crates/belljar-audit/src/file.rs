@@ -56,7 +56,7 @@ impl FileSink {
     /// renamed, and a new one begins. A file without records goes on from the renamed files.
     ///
     /// # Errors
-    /// When the file cannot be opened, another process writes it, or it is not a log.
+    /// Fails if the file cannot be opened, another process writes it, or it is not a log.
     pub fn open(path: &Path, max_size: Option<u64>) -> Result<Self, FileError> {
         let failed = |source| FileError::Io { path: path.to_owned(), source };
         let mut file = open(path).map_err(failed)?;

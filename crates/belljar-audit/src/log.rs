@@ -126,8 +126,8 @@ impl Audit {
     /// Starts a log. Its first record is written before this returns.
     ///
     /// # Errors
-    /// When the first record cannot be written and the mode is [`FailureMode::Stop`], or the system refuses a thread or
-    /// a random number.
+    /// Fails if the first record cannot be written and the mode is [`FailureMode::Stop`], or the system refuses a
+    /// thread or a random number.
     pub fn start(options: AuditOptions, first: Record) -> std::io::Result<Self> {
         let AuditOptions { file, mut sinks, failure, with_code, scrub, on_failure } = options;
         let mut batch = Vec::new();
@@ -209,7 +209,7 @@ impl Audit {
     /// Returns whether code may run.
     ///
     /// # Errors
-    /// When records cannot be written, and the mode is [`FailureMode::Stop`].
+    /// Fails if records cannot be written, and the mode is [`FailureMode::Stop`].
     pub fn admit(&self) -> Result<(), AuditStopped> {
         match &self.0 {
             Some(shared) if shared.mode == FailureMode::Stop && shared.has_failed.load(Ordering::Relaxed) => {

@@ -44,7 +44,7 @@ impl Filter {
 /// that are not records are left out.
 ///
 /// # Errors
-/// When a file cannot be read, or `each` fails.
+/// Fails if a file cannot be read, or `each` fails.
 pub fn records(
     files: &[PathBuf],
     filter: &Filter,

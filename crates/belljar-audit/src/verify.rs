@@ -146,7 +146,7 @@ struct Verifier<'a> {
 /// the records must have it.
 ///
 /// # Errors
-/// When a file cannot be read.
+/// Fails if a file cannot be read.
 pub fn verify(files: &[PathBuf], known: Option<&str>) -> io::Result<Verification> {
     let mut ordered = Vec::new();
     for path in files {

@@ -38,13 +38,13 @@ pub trait Sink: Send {
     /// call.
     ///
     /// # Errors
-    /// When not everything could be written.
+    /// Fails if not everything could be written.
     fn flush(&mut self) -> io::Result<()>;
 
     /// Syncs what was written to the disk.
     ///
     /// # Errors
-    /// When that fails: what was written may be lost in a power failure.
+    /// Fails if the sync fails: records that were written may be lost in a power failure.
     fn sync(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -62,7 +62,7 @@ pub trait Sink: Send {
     /// Begins a new file.
     ///
     /// # Errors
-    /// When that fails; the records go on in the same file.
+    /// Fails if the new file cannot be begun; the records go on in the same file.
     fn rotate(&mut self) -> io::Result<()> {
         Ok(())
     }

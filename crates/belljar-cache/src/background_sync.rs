@@ -1,4 +1,4 @@
-//! Syncing of new entries to disk by a thread, beside the work that uses them.
+//! Syncing of new entries to disk by a thread, in parallel with the work that uses them.
 //!
 //! Syncing a file takes milliseconds, and an installation creates dozens of files. A new entry is therefore published
 //! with a manifest without stamps, which makes another process compare its files with their hashes. This process

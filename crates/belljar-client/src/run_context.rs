@@ -79,7 +79,8 @@ impl RunContext {
     ///
     /// # Errors
     ///
-    /// [`McpError::Config`] if HTTP does not allow the name or value, or if the name is reserved for the protocol.
+    /// Returns [`McpError::Config`] if HTTP does not allow the name or value, or if the name is reserved for the
+    /// protocol.
     pub fn header(mut self, name: &str, value: &str) -> Result<Self, McpError> {
         let (name, value) = crate::transport::headers::header(name, value)?;
         self.headers.insert(name, value);
@@ -183,7 +184,7 @@ impl RunContext {
     ///
     /// # Errors
     ///
-    /// [`McpError::Config`] if the token has characters that HTTP does not allow.
+    /// Returns [`McpError::Config`] if the token has characters that HTTP does not allow.
     pub fn bearer_token(self, token: &str) -> Result<Self, McpError> {
         self.header("authorization", &format!("Bearer {token}"))
     }

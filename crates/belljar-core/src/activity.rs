@@ -140,7 +140,7 @@ impl Scope {
     /// Returns whether code may run.
     ///
     /// # Errors
-    /// When the audit log cannot be written, and code must not run without it.
+    /// Fails if the audit log cannot be written, and code must not run without it.
     pub fn admit(&self) -> Result<(), AuditStopped> {
         self.0.as_ref().map_or(Ok(()), |context| context.activity.audit.admit())
     }

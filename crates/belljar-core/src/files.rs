@@ -59,7 +59,7 @@ pub enum FileError {
 /// hidden.
 ///
 /// # Errors
-/// [`FileError::Name`] when it may lead elsewhere.
+/// Returns [`FileError::Name`] if the path may lead elsewhere.
 pub fn check_path(path: &str) -> Result<(), FileError> {
     let plain = |name: &str| {
         !name.is_empty()

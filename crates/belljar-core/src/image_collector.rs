@@ -19,7 +19,7 @@ impl ImageCollector {
     /// Adds an image.
     ///
     /// # Errors
-    /// [`ImageError::TooMany`] when the list is full.
+    /// Returns [`ImageError::TooMany`] if the list is full.
     pub fn push(&self, image: Image) -> Result<(), ImageError> {
         let mut images = self.0.lock();
         let held: usize = images.iter().map(|image| image.base64.len()).sum();

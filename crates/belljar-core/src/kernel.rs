@@ -59,7 +59,7 @@ pub trait Backend: Send + Sync {
     /// [`CompletedRun`].
     ///
     /// # Errors
-    /// When the code was not run: see [`KernelError`]. The report contains the errors of the code itself.
+    /// Fails if the code was not run: see [`KernelError`]. The report contains the errors of the code itself.
     fn run_once(
         &self,
         request: OneShotRequest,
@@ -88,7 +88,7 @@ pub trait Backend: Send + Sync {
     /// Must be called on a thread of [`Backend::thread_runner`].
     ///
     /// # Errors
-    /// [`KernelError::IncompatibleSnapshot`] when this backend cannot use the snapshot as it is now.
+    /// Returns [`KernelError::IncompatibleSnapshot`] if this backend cannot use the snapshot as it is now.
     fn restore_run(
         &self,
         snapshot: &KernelSnapshot,
@@ -104,7 +104,7 @@ pub trait Backend: Send + Sync {
     /// [`Backend::thread_runner`].
     ///
     /// # Errors
-    /// When Python cannot be made ready.
+    /// Fails if Python cannot be made ready.
     fn start(&self, folder: Option<&SessionFolder>, progress: &dyn Progress) -> Result<Box<dyn Kernel>, KernelError>;
 
     /// Starts a kernel that continues from a snapshot, and whose files are in `folder` if one is given. Must be called
@@ -115,7 +115,7 @@ pub trait Backend: Send + Sync {
     /// while.
     ///
     /// # Errors
-    /// [`KernelError::IncompatibleSnapshot`] when this backend cannot use the snapshot as it is now.
+    /// Returns [`KernelError::IncompatibleSnapshot`] if this backend cannot use the snapshot as it is now.
     fn restore(
         &self,
         snapshot: &KernelSnapshot,
@@ -140,7 +140,7 @@ pub trait Backend: Send + Sync {
     /// Writes the base of snapshots that this backend has taken or restored into an empty directory.
     ///
     /// # Errors
-    /// When the backend does not have this base, or a file cannot be written.
+    /// Fails if the backend does not have this base, or a file cannot be written.
     fn write_base(&self, base: &str, directory: &Path) -> Result<(), KernelError> {
         let _ = (base, directory);
         Err(KernelError::Unsupported("this backend's snapshots have no base"))
@@ -258,7 +258,7 @@ pub trait Kernel: Send {
     /// returned sender takes the replies to the calls of functions of the host that the cell waits for.
     ///
     /// # Errors
-    /// When no cell waits in the snapshot.
+    /// Fails if no cell waits in the snapshot.
     fn reattach(&mut self, observer: Arc<dyn CellObserver>, waker: Waker) -> Result<ReplySender, KernelError> {
         let _ = (observer, waker);
         Err(KernelError::Unsupported("this backend's snapshots have no waiting cells"))
@@ -270,7 +270,7 @@ pub trait Kernel: Send {
     /// the caller must check its shape.
     ///
     /// # Errors
-    /// When the backend does not support the request, or the guest sent no reply in time.
+    /// Fails if the backend does not support the request, or the guest sent no reply in time.
     fn shell_request(&mut self, request: &ShellRequest) -> Result<Value, KernelError> {
         let _ = request;
         Err(KernelError::Unsupported("this backend runs cells only"))
@@ -280,7 +280,7 @@ pub trait Kernel: Send {
     /// interrupted as a cell can.
     ///
     /// # Errors
-    /// [`KernelError::Install`] when a package cannot be installed.
+    /// Returns [`KernelError::Install`] if a package cannot be installed.
     fn install(&mut self, packages: &[String], progress: &dyn Progress) -> Result<(), KernelError> {
         let _ = (packages, progress);
         Err(KernelError::Unsupported("this backend installs only the packages that cells ask for"))
@@ -292,21 +292,21 @@ pub trait Kernel: Send {
     /// Replaces the interpreter, which may have ended, by a new one. The files stay.
     ///
     /// # Errors
-    /// When a new interpreter cannot be started.
+    /// Fails if a new interpreter cannot be started.
     fn restart(&mut self) -> Result<(), KernelError>;
 
     /// Starts another kernel with the same variables and files. If this kernel has a folder, then `folder` is a copy of
     /// it, in which the files of the other kernel are.
     ///
     /// # Errors
-    /// When the backend does not support it, or the new kernel cannot be started.
+    /// Fails if the backend does not support copies of kernels, or the new kernel cannot be started.
     fn fork(&mut self, folder: Option<&SessionFolder>) -> Result<Box<dyn Kernel>, KernelError>;
 
     /// Takes a snapshot of variables and of the files that are not in a folder, and of the cell if one waits.
     ///
     /// # Errors
-    /// When the backend does not support it, the interpreter has ended, or the cell that waits can go on at once or
-    /// cannot be continued elsewhere.
+    /// Fails if the backend does not support snapshots, the interpreter has ended, or the cell that waits can go on at
+    /// once or cannot be continued elsewhere.
     fn snapshot(&mut self) -> Result<KernelSnapshot, KernelError>;
 
     /// Returns the bytes of memory that the interpreter has, if the backend measures them.
@@ -320,13 +320,13 @@ pub trait Kernel: Send {
     /// Reads a part of a file. The caller has checked the path with [`check_path`](crate::files::check_path).
     ///
     /// # Errors
-    /// When the file does not exist, or is not a regular file that the session has made.
+    /// Fails if the file does not exist, or is not a regular file that the session has made.
     fn read(&mut self, path: &str, range: Range) -> Result<Vec<u8>, FileError>;
 
     /// Writes a whole file, replacing what was there.
     ///
     /// # Errors
-    /// When it does not fit into the session's space.
+    /// Fails if the file does not fit into the session's space.
     fn write(&mut self, path: &str, bytes: &[u8]) -> Result<(), FileError>;
 }
 
@@ -382,7 +382,7 @@ pub trait CellObserver: Progress + Send + Sync {
     /// Requests a line of input from the client. The reply arrives at the returned receiver.
     ///
     /// # Errors
-    /// When the client cannot be asked.
+    /// Fails if the client cannot be asked.
     fn request_input(&self, prompt: &str, secret: bool) -> Result<Receiver<InputReply>, InputError>;
 
     /// Receives the result of the program of [`Backend::program`].

@@ -68,7 +68,7 @@ pub struct ParseSizeError(String);
 /// Parses a size such as `256MB`, `1.5GiB` or `65536`. `MB` and `MiB` both mean 1,048,576 bytes, as memory is counted.
 ///
 /// # Errors
-/// When the text is not a number with one of the known units.
+/// Fails if the text is not a number with one of the known units.
 pub fn parse_size(text: &str) -> Result<u64, ParseSizeError> {
     let error = || ParseSizeError(text.into());
     let trimmed = text.trim();

@@ -124,7 +124,7 @@ impl Image {
     /// Checks a file in base64, as an untrusted guest sent it.
     ///
     /// # Errors
-    /// When the format is unknown, the text is not base64, or the bytes are not of the format.
+    /// Fails if the format is unknown, the text is not base64, or the bytes are not of the format.
     pub fn from_base64(mime_type: &str, base64: String) -> Result<Self, ImageError> {
         let format = ImageFormat::from_mime_type(mime_type).ok_or(ImageError::Format)?;
         let bytes = STANDARD.decode(&base64).map_err(|_| ImageError::Base64)?;

@@ -94,7 +94,7 @@ impl OutputCollector {
     /// Cleared output stays in [`OutputCollector::take`], unless the backend [clears](Self::clear) it.
     ///
     /// # Errors
-    /// When the cell displays too much.
+    /// Fails if the cell displays too much.
     pub fn publish(&self, event: DisplayEvent) -> Result<(), TooMuchOutput> {
         let (DisplayEvent::Display(display) | DisplayEvent::ExecuteResult(display) | DisplayEvent::Update(display)) =
             &event

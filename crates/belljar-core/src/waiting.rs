@@ -73,7 +73,7 @@ pub trait WaitingRun: Send {
     /// [`Backend::thread_runner`](crate::kernel::Backend::thread_runner).
     ///
     /// # Errors
-    /// When code that was to be run again with another package was not run.
+    /// Fails if code that was to be run again with another package was not run.
     fn resume(self: Box<Self>) -> Result<RunStep, KernelError>;
 
     /// Returns whether replies have arrived for the code: see [`Kernel::has_replies`](crate::kernel::Kernel::has_replies).
@@ -85,7 +85,7 @@ pub trait WaitingRun: Send {
     /// this process or another.
     ///
     /// # Errors
-    /// When the backend does not support it, or the code can go on at once.
+    /// Fails if the backend does not support snapshots of runs, or the code can go on at once.
     fn snapshot(&mut self) -> Result<KernelSnapshot, KernelError> {
         Err(KernelError::Unsupported("this backend's runs wait in their process only"))
     }
@@ -138,7 +138,7 @@ impl ReplySender {
     /// Sends a reply.
     ///
     /// # Errors
-    /// When the receiver is gone, since the code has ended.
+    /// Fails if the receiver is gone, since the code has ended.
     pub fn send(&self, reply: FunctionReply) -> Result<(), SendError<FunctionReply>> {
         self.replies.send(reply)?;
         if let Some(waker) = &self.waker {

@@ -23,7 +23,7 @@ pub trait Network: Send + Sync {
     /// Begins to connect to an address, and returns at once.
     ///
     /// # Errors
-    /// [`Errno::EACCES`] when the address is not allowed, and other numbers when no connection can be opened.
+    /// Returns [`Errno::EACCES`] if the address is not allowed, and other numbers if no connection can be opened.
     fn connect(&self, address: SocketAddr) -> Result<Box<dyn Connection>, Errno>;
 }
 

@@ -83,7 +83,7 @@ pub trait SleepSaver: Send + Sync {
     /// Receives that the program has gone on, and is about to do something that can be seen.
     ///
     /// # Errors
-    /// When the program must not go on.
+    /// Fails if the program must not go on.
     fn end_sleep(&self) -> Result<(), Termination>;
 }
 
@@ -102,7 +102,7 @@ impl Recording {
     /// Begins the replay of a saved recording, which goes on as a recording of at most `limit` bytes.
     ///
     /// # Errors
-    /// When the bytes do not have the form that [`Recording::save`] writes.
+    /// Fails if the bytes do not have the form that [`Recording::save`] writes.
     pub fn replay(saved: &[u8], limit: usize, stop: Arc<StopHandle>) -> Result<Self, DamagedRecording> {
         let mut reader = Reader { bytes: saved, position: 0 };
         let mut parse = || {
@@ -173,7 +173,7 @@ impl Recording {
     /// Notes that the program does something that can be seen, and does not sleep any more.
     ///
     /// # Errors
-    /// When the program must not go on.
+    /// Fails if the program must not go on.
     pub fn end_sleep(&self) -> Result<(), Termination> {
         if !self.0.is_sleep_saved.swap(false, Ordering::Relaxed) {
             return Ok(());
@@ -280,7 +280,7 @@ impl Recording {
     /// Begins a call of the embedder.
     pub fn host_call(&self, request: &[u8]) -> HostCall {
         let mut state = self.0.state.lock();
-        let digest = RequestDigest::of(request);
+        let digest = RequestDigest::new(request);
         match state.phase {
             Phase::Recording | Phase::Incomplete(_) => {
                 state.is_in_host = true;
@@ -343,7 +343,7 @@ impl Recording {
     /// Reads the next entry of a replay, which must be of a kind. Otherwise, the replay has diverged.
     fn next<T>(&self, state: &mut State, kind: Kind, read: impl FnOnce(&mut Reader<'_>) -> Option<T>) -> Option<T> {
         let mut reader = Reader { bytes: &state.entries, position: state.position };
-        let found = reader.take(1).and_then(|byte| Kind::of(byte[0]));
+        let found = reader.take(1).and_then(|byte| Kind::from_byte(byte[0]));
         let value = if found == Some(kind) { read(&mut reader) } else { None };
         let position = reader.position;
         match value {

@@ -105,7 +105,7 @@ impl Sources {
     /// Fills a buffer with random bytes.
     ///
     /// # Errors
-    /// [`Errno::EIO`] if the host's generator fails.
+    /// Returns [`Errno::EIO`] if the host's generator fails.
     pub(crate) fn fill_random(&self, buffer: &mut [u8]) -> Result<(), Errno> {
         match self {
             Self::Host => host_random(buffer),

@@ -42,7 +42,7 @@ impl Connection {
     /// Reads a connection file, as Jupyter writes one for each kernel.
     ///
     /// # Errors
-    /// [`KernelServerError::ConnectionFile`] if the file cannot be read or is not supported.
+    /// Returns [`KernelServerError::ConnectionFile`] if the file cannot be read or is not supported.
     pub fn read(path: &Path) -> Result<Self, KernelServerError> {
         let error = |source| KernelServerError::ConnectionFile { path: path.into(), source };
         let mut text = String::new();

@@ -71,7 +71,7 @@ impl Kernelspec {
     /// folder.
     ///
     /// # Errors
-    /// If the kernelspec of that name belongs to another program, or a file cannot be written.
+    /// Fails if the kernelspec of that name belongs to another program, or a file cannot be written.
     pub fn install(&self, data: &Path) -> Result<PathBuf, KernelspecError> {
         let folder = folder(data, &self.name)?;
         let failed = |path: &Path| {
@@ -119,7 +119,7 @@ fn make_readable(_: &std::fs::File) -> std::io::Result<()> {
 /// Removes a kernelspec that Belljar wrote from the data directory `data`. Returns its former folder.
 ///
 /// # Errors
-/// If the kernelspec does not exist, belongs to another program, or cannot be removed.
+/// Fails if the kernelspec does not exist, belongs to another program, or cannot be removed.
 pub fn uninstall(data: &Path, name: &str) -> Result<PathBuf, KernelspecError> {
     let folder = folder(data, name)?;
     if !folder.exists() {

@@ -148,7 +148,7 @@ impl KernelServer {
     /// suits the backend.
     ///
     /// # Errors
-    /// If an address cannot be bound, or threads cannot be started.
+    /// Fails if an address cannot be bound, or threads cannot be started.
     pub fn listen(connection: &Connection, kernel_info: KernelInfo) -> Result<(Self, Worker), KernelServerError> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let signer = Arc::new(Signer::new(&connection.key));

@@ -72,7 +72,7 @@ fn check_identity(id: Option<&Uuid>) -> Result<(), String> {
 /// Returns the values that `root` contains, with its new index. `left` is the number of values that may be copied.
 ///
 /// # Errors
-/// When the root does not exist, or there are more values.
+/// Fails if the root does not exist, or there are more values.
 pub(crate) fn extract(arena: &Arena, root: u32, left: &mut usize) -> Result<(u32, Arena), String> {
     if root as usize >= arena.nodes.len() {
         return Err(format!("the request refers to value {root}, and has {}", arena.nodes.len()));

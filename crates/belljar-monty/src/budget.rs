@@ -54,7 +54,7 @@ const REQUEST: Shape = Shape {
 /// Decodes a request.
 ///
 /// # Errors
-/// When the bytes are not a request, or describe too many values.
+/// Fails if the bytes are not a request, or describe too many values.
 pub(crate) fn decode(bytes: &[u8]) -> Result<ParentRequest, BadRequest> {
     let mut left = MAX_PARTS;
     count(bytes, &REQUEST, &mut left)?;

@@ -37,7 +37,7 @@ impl DumpKey {
     /// Creates a random key: only this process can restore its dumps.
     ///
     /// # Errors
-    /// When the system has no random bytes.
+    /// Fails if the system has no random bytes.
     pub fn random() -> Result<Self, getrandom::Error> {
         let mut bytes = [0; 32];
         getrandom::fill(&mut bytes)?;

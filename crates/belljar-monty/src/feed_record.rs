@@ -36,7 +36,7 @@ impl FeedRecord {
     /// Begins a feed, whose parent has sent `trace`. Operators see `shown` in place of its code.
     ///
     /// # Errors
-    /// When the audit log cannot be written.
+    /// Fails if the audit log cannot be written.
     pub(crate) fn begin(
         &mut self,
         code: &str,

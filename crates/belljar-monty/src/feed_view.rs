@@ -10,7 +10,8 @@ use belljar_core::kernel::{CellObserver, InterruptHandle};
 /// Opens the view of a session of this client at its first feed.
 pub type OpenFeedView = Arc<dyn Fn(Option<&Arc<str>>) -> Option<Box<dyn FeedView>> + Send + Sync>;
 
-/// What operators see of a session, which runs one feed after the other. Dropping it ends the session for them.
+/// The view that operators have of a session, which runs one feed after the other. Dropping it ends the session for
+/// them.
 pub trait FeedView: Send {
     /// Begins a feed with this code.
     fn begin(&mut self, code: &str);

@@ -14,7 +14,7 @@ const CHUNK: usize = 1 << 20;
 /// Passes the frames of a stream to a worker until the stream or the worker ends.
 ///
 /// # Errors
-/// When the stream cannot be read, ends within a frame, or contains a frame that is too long.
+/// Fails if the stream cannot be read, ends within a frame, or contains a frame that is too long.
 pub fn serve_stream(mut stream: impl Read, parent: &ParentEnd) -> io::Result<()> {
     let result = pass_frames(&mut stream, parent);
     parent.close();
@@ -59,7 +59,7 @@ fn read_frame(stream: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
 /// Writes a frame and flushes the stream.
 ///
 /// # Errors
-/// When the message is too long, or the stream cannot be written.
+/// Fails if the message is too long, or the stream cannot be written.
 pub(crate) fn write_frame(stream: &mut impl Write, message: &[u8]) -> io::Result<()> {
     let length = u32::try_from(message.len()).ok().filter(|length| *length as usize <= MAX_FRAME);
     let length = length.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the message is too long"))?;

@@ -352,7 +352,7 @@ impl Session {
         if has_died {
             return self.restart(observer, event);
         }
-        TurnEnd::of(observer, event)
+        TurnEnd::new(observer, event)
     }
 
     fn time_limit(&self, observer: &FeedObserver, limit: Duration) -> crate::proto::RaisedException {
@@ -399,7 +399,7 @@ impl Session {
             tracing::warn!(%error, "failed to restart the interpreter of a session");
             self.kernel = None;
         }
-        TurnEnd::of(observer, event)
+        TurnEnd::new(observer, event)
     }
 
     fn end_feed(&mut self, observer: &FeedObserver) {
@@ -536,7 +536,7 @@ pub(crate) enum TurnEnd {
 }
 
 impl TurnEnd {
-    fn of(observer: &FeedObserver, event: Event) -> Self {
+    fn new(observer: &FeedObserver, event: Event) -> Self {
         observer.take_interrupting().map_or(Self::Event(event), Self::Interrupted)
     }
 }

@@ -40,7 +40,7 @@ impl NativeMount {
 /// Checks that mounts are possible under `policy`, and do not cover what the kernels of `python` need.
 ///
 /// # Errors
-/// [`StartError::MountElsewhere`] or [`StartError::MountOverlap`].
+/// Returns [`StartError::MountElsewhere`] or [`StartError::MountOverlap`].
 pub(crate) fn check_mounts(
     mounts: &[NativeMount],
     policy: Policy,

@@ -36,7 +36,7 @@ impl PipRequirement {
     /// Parses a requirement.
     ///
     /// # Errors
-    /// [`RequirementError::Invalid`].
+    /// Returns [`RequirementError::Invalid`].
     pub(crate) fn parse(text: &str) -> Result<Self, RequirementError> {
         let invalid = |problem: &'static str| {
             let text = text.chars().take(MAX_LENGTH).map(|c| if c.is_control() { ' ' } else { c }).collect();

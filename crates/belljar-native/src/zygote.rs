@@ -214,7 +214,7 @@ impl Zygote {
     /// Waits until the imports are done.
     ///
     /// # Errors
-    /// [`ZygoteError::MissingModule`] when the environment does not have ipykernel, for example.
+    /// Returns [`ZygoteError::MissingModule`] if the environment does not have ipykernel, for example.
     pub(crate) fn ready(&self) -> Result<(), ZygoteError> {
         let mut import_deadline = self.import_deadline.lock();
         if let Some(deadline) = *import_deadline {

@@ -51,8 +51,8 @@ impl ZygoteCommandError {
 ///
 /// # Errors
 ///
-/// [`ZygoteCommandError`] if `python` cannot be read, or belongs to this user and is not a dynamically linked ELF
-/// program whose loader belongs to another user.
+/// Returns [`ZygoteCommandError`] if `python` cannot be read, or belongs to this user and is not a dynamically linked
+/// ELF program whose loader belongs to another user.
 pub fn zygote_command(python: &Path) -> Result<Command, ZygoteCommandError> {
     let open_error = |source| ZygoteCommandError::OpenInterpreter { python: python.to_owned(), source };
     let user = rustix::process::geteuid();

@@ -51,7 +51,7 @@ const SPECIAL_V6: [([u16; 8], u8, &str); 14] = [
 pub(crate) struct SpecialBlock {
     /// The addresses.
     pub(crate) net: IpNet,
-    /// Their use, in words.
+    /// Their use, as text.
     pub(crate) use_: &'static str,
 }
 

@@ -28,7 +28,7 @@ pub trait InterpreterProcesses: Send + Sync {
     /// Must be called on a guest thread.
     ///
     /// # Errors
-    /// When the process cannot be started.
+    /// Fails if the process cannot be started.
     fn start(
         &self,
         image: &Image,
@@ -107,7 +107,7 @@ pub fn forwarded_calls() -> impl Iterator<Item = &'static str> {
 /// Returns the buffers of a request that the guest makes, at most `limit` bytes. For the process of the guest.
 ///
 /// # Errors
-/// When a buffer cannot be read, or there are too many.
+/// Fails if a buffer cannot be read, or there are too many.
 pub fn buffers_of(request: &RawValue, files: &mut Filesystem, limit: u64) -> Result<Vec<ValueFile>, CallError> {
     #[derive(Default, Deserialize)]
     struct WithBuffers {
@@ -122,7 +122,7 @@ pub fn buffers_of(request: &RawValue, files: &mut Filesystem, limit: u64) -> Res
 /// Gives the guest buffers. For the process of the guest.
 ///
 /// # Errors
-/// When they do not fit into its file system.
+/// Fails if the buffers do not fit into the guest's file system.
 pub fn give_buffers(buffers: &[ValueFile], files: &mut Filesystem) -> Result<(), FileError> {
     buffers.iter().try_for_each(|buffer| backend::write_buffer(files, &buffer.name, &buffer.bytes))
 }

@@ -50,7 +50,7 @@ impl Channel {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for a message that is too large; otherwise the system's.
+    /// Returns `InvalidInput` for a message that is too large; otherwise the system's error.
     pub(crate) fn send(&self, message: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let text = serde_json::to_vec(message).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         self.send_bytes(&text, descriptors)
@@ -84,7 +84,8 @@ impl Channel {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if `wait` is false and no message is queued; `InvalidData` for a message that cannot be decoded.
+    /// Returns `WouldBlock` if `wait` is false and no message is queued; `InvalidData` for a message that cannot be
+    /// decoded.
     pub fn receive<T: DeserializeOwned>(&self, wait: bool) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_MESSAGE_DESCRIPTORS))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);

@@ -25,7 +25,7 @@ const MACHINE_DEVICES: [u32; 4] = [1, 2, 4, 11];
 ///
 /// # Errors
 ///
-/// [`Error::InvalidSpec`], with the first device that cannot.
+/// Returns [`Error::InvalidSpec`] with the first device that cannot be passed through.
 pub fn check(devices: &[PathBuf]) -> Result<(), Error> {
     if devices.len() > MAX_DEVICES {
         return Err(SpecError::TooManyDevices { count: devices.len(), max: MAX_DEVICES }.into());

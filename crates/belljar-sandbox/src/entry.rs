@@ -158,7 +158,7 @@ impl Sandbox {
     ///
     /// # Errors
     ///
-    /// If the sandbox has no namespaces, or a system call fails.
+    /// Fails if the sandbox has no namespaces, or a system call fails.
     pub fn entry(&self, streams: EntryStreams) -> Result<(Entry, EntryHandle), Error> {
         let duplicate = |descriptor: &Option<OwnedFd>| {
             let descriptor = descriptor.as_ref().ok_or(SpecError::NotIdle)?;
@@ -283,8 +283,8 @@ impl EntryHandle {
     ///
     /// # Errors
     ///
-    /// [`Error::Setup`] with the step that failed; [`Error::Timeout`] after `timeout`; [`Error::LauncherExited`] if the
-    /// process ended before.
+    /// Returns [`Error::Setup`] with the step that failed; [`Error::Timeout`] after `timeout`;
+    /// [`Error::LauncherExited`] if the process ended before.
     pub fn wait(self, timeout: Duration) -> Result<EnteredProcess, Error> {
         set_socket_timeout(&self.channel, Timeout::Recv, Some(timeout))
             .map_err(|error| Error::failed_to("set a socket timeout")(error.into()))?;

@@ -25,7 +25,7 @@ impl ProbeResult {
     ///
     /// # Errors
     ///
-    /// [`Error::IsolationUnavailable`], with the step that fails.
+    /// Returns [`Error::IsolationUnavailable`], with the step that fails.
     pub fn check(&self, policy: Policy) -> Result<(), Error> {
         let missing = match policy {
             Policy::Full => &self.missing,
@@ -44,7 +44,7 @@ impl ProbeResult {
 ///
 /// # Errors
 ///
-/// If the launcher cannot be started or does not reply.
+/// Fails if the launcher cannot be started or does not reply.
 pub fn probe(user: Option<u32>) -> Result<ProbeResult, Error> {
     let missing = find_missing_step(Policy::Full, user)?;
     if missing.is_none() {

@@ -65,7 +65,7 @@ pub struct Sandbox {
 ///
 /// # Errors
 ///
-/// [`Error::InvalidSpec`] for an invalid specification; [`Error::Setup`] with the step that failed.
+/// Returns [`Error::InvalidSpec`] for an invalid specification; [`Error::Setup`] with the step that failed.
 pub fn spawn(spec: &Spec, policy: Policy, streams: Streams) -> Result<Sandbox, Error> {
     spec.check()?;
     if policy != Policy::Full && spec.arguments.is_empty() {
@@ -192,7 +192,7 @@ impl Sandbox {
     ///
     /// # Errors
     ///
-    /// If the sandbox is idle, or the program has ended.
+    /// Fails if the sandbox is idle, or the program has ended.
     pub fn signal(&self, signal: i32) -> Result<(), Error> {
         let program = self.program.as_ref().ok_or(SpecError::NoProgram)?;
         syscalls::signal(program.as_fd(), signal).map_err(Error::failed_to("send a signal"))
@@ -202,7 +202,7 @@ impl Sandbox {
     ///
     /// # Errors
     ///
-    /// If the sandbox has ended.
+    /// Fails if the sandbox has ended.
     pub fn kill_all(&mut self) -> Result<(), Error> {
         self.channel.send(&Command::KillAll, &[]).map_err(Error::failed_to("send a command to the sandbox"))?;
         self.set_receive_timeout(Some(REPORT_TIMEOUT))?;
@@ -236,7 +236,7 @@ impl Sandbox {
     ///
     /// # Errors
     ///
-    /// If a system call that waits fails.
+    /// Fails if a system call that waits fails.
     pub fn wait(&mut self) -> Result<ExitStatus, Error> {
         while let Some((report, _)) = self.receive()? {
             self.record(&report);

@@ -178,7 +178,7 @@ impl Spec {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidSpec`] with the invalid value.
+    /// Returns [`Error::InvalidSpec`] with the invalid value.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if let Some(program) = self.arguments.first()
             && !Path::new(program).is_absolute()

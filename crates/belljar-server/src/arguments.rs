@@ -81,7 +81,7 @@ impl RunPythonCode {
     /// Returns the request for the backend.
     ///
     /// # Errors
-    /// When too many packages are named.
+    /// Fails if too many packages are named.
     pub(crate) fn into_request(self) -> Result<OneShotRequest, ArgumentError> {
         let dependencies = self.dependencies.unwrap_or_default();
         if dependencies.len() > MAX_DEPENDENCIES {
@@ -176,7 +176,7 @@ impl UploadFile {
     /// Returns the file's bytes.
     ///
     /// # Errors
-    /// When neither or both of text and base64 are given, or invalid base64.
+    /// Fails if neither or both of text and base64 are given, or the base64 is invalid.
     pub(crate) fn bytes(&self) -> Result<Vec<u8>, ArgumentError> {
         match (&self.content, &self.base64) {
             (Some(text), None) => Ok(text.clone().into_bytes()),

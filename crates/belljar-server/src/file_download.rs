@@ -13,7 +13,7 @@ const PART_BYTES: u64 = 4 << 20;
 /// page of this server, whatever its type.
 ///
 /// # Errors
-/// When the file's beginning cannot be read.
+/// Fails if the file's beginning cannot be read.
 pub(crate) async fn download(
     sessions: Sessions,
     session: SessionId,

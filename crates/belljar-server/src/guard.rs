@@ -247,7 +247,7 @@ pub(crate) fn tenant_key(owner: Option<&Owner>) -> TenantKey<'_> {
 /// Returns the authenticated client of the request that this task handles, or `None` without authentication.
 ///
 /// # Errors
-/// When the task handles no request that was authenticated: the client is unknown then.
+/// Fails if the task does not handle an authenticated request: the client is unknown then.
 pub(crate) fn current_owner() -> std::io::Result<Option<Owner>> {
     let owner = PRINCIPAL.try_with(|principal| principal.as_ref().map(|Principal(owner)| owner.clone()));
     owner.map_err(std::io::Error::other)

@@ -99,7 +99,7 @@ impl HttpOptions {
 /// Serves until `shutdown` completes; calls in flight then have five seconds to end.
 ///
 /// # Errors
-/// When the listener has no local address, or the machine's certificates cannot be read.
+/// Fails if the listener has no local address, or the machine's certificates cannot be read.
 pub async fn serve_http<S: McpService>(
     server: S,
     listener: TcpListener,

@@ -32,7 +32,7 @@ pub(crate) fn requested(context: &RequestContext<RoleServer>) -> Result<Option<R
 /// Returns the exchange for a request, or `None` if the backend does not support one.
 ///
 /// # Errors
-/// When the variables are not JSON, or the request has variables that the backend does not support.
+/// Fails if the variables are not JSON, or the request has variables that the backend does not support.
 pub(crate) fn exchange(request: ReportRequest, is_supported: bool) -> Result<Option<Exchange>, ArgumentError> {
     let ReportRequest { variables, buffers } = request;
     if !is_supported {

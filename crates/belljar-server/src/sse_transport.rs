@@ -34,7 +34,7 @@ pub(crate) struct UnreadMessage {
     _memory: [OwnedSemaphorePermit; 2],
 }
 
-/// The messages that a client has not read. They are freed when the session ends for want of reading, although the
+/// The messages that a client has not read. They are freed when the session ends since they are not read, although the
 /// response that sends them waits for the client.
 #[derive(Clone)]
 pub(crate) struct UnreadMessages(Arc<Mutex<mpsc::UnboundedReceiver<UnreadMessage>>>);

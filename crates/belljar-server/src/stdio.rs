@@ -16,7 +16,7 @@ use crate::task_transport::TaskTransport;
 /// end. When `shutdown` completes, serving ends at once.
 ///
 /// # Errors
-/// When reading or writing the streams fails.
+/// Fails if reading or writing the streams fails.
 pub async fn serve_stdio(server: Server, shutdown: impl Future<Output = ()>) -> io::Result<()> {
     let (input, output) = rmcp::transport::stdio_pipes();
     let ending = server.clone();
@@ -36,7 +36,7 @@ pub async fn serve_stdio(server: Server, shutdown: impl Future<Output = ()>) -> 
 /// Serves one client over any two streams.
 ///
 /// # Errors
-/// When reading or writing the streams fails.
+/// Fails if reading or writing the streams fails.
 pub async fn serve_streams(
     server: Server,
     input: impl AsyncRead + Send + Unpin + 'static,

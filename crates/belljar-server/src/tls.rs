@@ -61,7 +61,7 @@ impl Tls {
     /// Reads PEM files: the chain of certificates, which starts with the server's own, and its private key.
     ///
     /// # Errors
-    /// When a file cannot be read, or the certificate and the key do not match.
+    /// Fails if a file cannot be read, or the certificate and the key do not match.
     pub fn from_files(certificates: &Path, key: &Path) -> Result<Self, TlsError> {
         let cannot_read = |path: &Path, wanted, reason| match reason {
             PemError::NoItemsFound => TlsError::Empty { path: path.into(), wanted },

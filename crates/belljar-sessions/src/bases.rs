@@ -45,7 +45,7 @@ impl PendingBase {
     /// next. Otherwise returns the base, which is to be kept later.
     ///
     /// # Errors
-    /// When it is to be kept first, and is not kept: its snapshot is of no use to other replicas.
+    /// Fails if the base has to be kept first, and is not kept: its snapshot is of no use to other replicas.
     pub(crate) fn keep_first(self) -> Result<Option<Self>, StoreError> {
         if self.cluster.is_none() {
             return Ok(Some(self));

@@ -37,7 +37,7 @@ impl FileAddress {
     /// Parses an address. Escapes are decoded once, before the path is checked.
     ///
     /// # Errors
-    /// When `uri` is not a valid address.
+    /// Fails if `uri` is not a valid address.
     pub fn parse(uri: &str) -> Result<Self, FileError> {
         let wrong = || FileError::Name(truncate_for_message(uri));
         let rest = uri.strip_prefix(SCHEME).ok_or_else(wrong)?;

@@ -69,7 +69,7 @@ impl SessionFolders {
     /// Opens an existing directory.
     ///
     /// # Errors
-    /// When it does not exist, or is not a directory that can be opened.
+    /// Fails if the path does not exist, or is not a directory that can be opened.
     pub fn open(path: &Path) -> io::Result<Self> {
         // The working directory may change, and the sandbox does not follow links.
         let path = path.canonicalize()?;
@@ -167,7 +167,8 @@ impl FolderCopy {
     /// Copies the contents of a directory.
     ///
     /// # Errors
-    /// [`io::ErrorKind::QuotaExceeded`] when they take more than is left; others when a file cannot be copied.
+    /// Returns [`io::ErrorKind::QuotaExceeded`] if the contents take more than is left, and other errors if a file
+    /// cannot be copied.
     fn directory(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>, depth: usize) -> io::Result<()> {
         if depth > MAX_DEPTH {
             return Err(io::ErrorKind::QuotaExceeded.into());

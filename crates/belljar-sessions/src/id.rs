@@ -19,7 +19,7 @@ impl SessionId {
     /// Returns a new random ID.
     ///
     /// # Errors
-    /// When the system's random number generator fails.
+    /// Fails if the system's random number generator fails.
     pub fn random() -> std::io::Result<Self> {
         let mut bytes = [0; LENGTH / 4 * 3];
         let mut id = [0; LENGTH];

@@ -109,7 +109,7 @@ impl Notebook {
     /// Parses a notebook.
     ///
     /// # Errors
-    /// When the text is not a notebook of format 4.
+    /// Fails if the text is not a notebook of format 4.
     pub fn parse(text: &str) -> Result<Self, NotebookError> {
         let content: Value = serde_json::from_str(text)?;
         if content["nbformat"].as_u64() != Some(4) {

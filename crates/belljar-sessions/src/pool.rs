@@ -209,7 +209,7 @@ impl GuestThreadPool {
     /// its work begins.
     ///
     /// # Errors
-    /// When the call is refused.
+    /// Fails if the call is refused.
     pub fn admit(&self, tenant: &Tenant) -> Result<(CallTicket, JobTicket), WorkRefusal> {
         self.shared.tenants.admit(tenant, self.shared.limits.max_running)
     }
@@ -217,7 +217,7 @@ impl GuestThreadPool {
     /// Submits a job of the server itself for the next free thread.
     ///
     /// # Errors
-    /// When all threads are busy and the queue is full.
+    /// Fails if all threads are busy and the queue is full.
     pub fn submit(&self, job: impl FnOnce(Permit) + Send + 'static) -> Result<(), PoolFull> {
         self.submit_for(self.shared.tenants.system(), job)
     }
@@ -225,7 +225,7 @@ impl GuestThreadPool {
     /// Submits a job of an owner for a free thread, in its turn.
     ///
     /// # Errors
-    /// When all threads are busy and the queue is full.
+    /// Fails if all threads are busy and the queue is full.
     pub fn submit_for(&self, tenant: &Tenant, job: impl FnOnce(Permit) + Send + 'static) -> Result<(), PoolFull> {
         let state = self.shared.state.lock();
         self.check_room(&state, tenant.id())?;
@@ -236,7 +236,7 @@ impl GuestThreadPool {
     /// Submits a job that runs no code of the owner, whose limit on running code does not delay it.
     ///
     /// # Errors
-    /// When all threads are busy and the queue is full.
+    /// Fails if all threads are busy and the queue is full.
     pub(crate) fn submit_control(
         &self,
         tenant: &Tenant,

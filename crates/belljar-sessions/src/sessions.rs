@@ -257,7 +257,7 @@ impl Sessions {
     /// Creates a session. Its first call starts the interpreter.
     ///
     /// # Errors
-    /// When the maximum number of sessions is open.
+    /// Fails if the maximum number of sessions is open.
     pub fn create(&self) -> Result<SessionId, SessionError> {
         let id = new_id()?;
         let (owner, tenant) = (self.owner.clone(), self.tenant.clone());
@@ -270,7 +270,7 @@ impl Sessions {
     /// Parses the ID of an existing session. The session may still prove unusable when it is used.
     ///
     /// # Errors
-    /// When the session does not exist or has expired.
+    /// Fails if the session does not exist or has expired.
     pub fn find(&self, id: &str) -> Result<SessionId, SessionError> {
         let id = SessionId::parse(id).ok_or_else(|| self.shared.expired(id))?;
         self.open(&id).map(|_| id)
@@ -283,7 +283,7 @@ impl Sessions {
     /// Runs a cell. When the future is dropped, the cell is interrupted.
     ///
     /// # Errors
-    /// When the cell was not run. The report contains the errors of the cell itself.
+    /// Fails if the cell was not run. The report contains the errors of the cell itself.
     pub fn execute(
         &self,
         id: &SessionId,
@@ -333,7 +333,7 @@ impl Sessions {
     /// Returns the session's files.
     ///
     /// # Errors
-    /// When the session does not exist, or its kernel cannot be started or restored.
+    /// Fails if the session does not exist, or its kernel cannot be started or restored.
     pub fn list(&self, id: &SessionId) -> impl Future<Output = Result<Vec<FileInfo>, SessionError>> + Send + use<> {
         result(self.on(id, 0, |state, services, _| state.list(services)))
     }
@@ -341,7 +341,7 @@ impl Sessions {
     /// Reads a file of a session, or a part of the file.
     ///
     /// # Errors
-    /// When the session or the file does not exist.
+    /// Fails if the session or the file does not exist.
     pub fn read(&self, address: FileAddress) -> impl Future<Output = Result<Vec<u8>, SessionError>> + Send + use<> {
         self.read_recorded(address, None)
     }
@@ -350,7 +350,7 @@ impl Sessions {
     /// All of them have one record.
     ///
     /// # Errors
-    /// When the session or the file does not exist.
+    /// Fails if the session or the file does not exist.
     pub fn begin_download(
         &self,
         first: FileAddress,
@@ -362,7 +362,7 @@ impl Sessions {
     /// Reads a further part of a file.
     ///
     /// # Errors
-    /// When the session or the file does not exist any more.
+    /// Fails if the session or the file does not exist any more.
     pub fn continue_download(
         &self,
         next: FileAddress,
@@ -388,7 +388,7 @@ impl Sessions {
     /// Writes a file into a session.
     ///
     /// # Errors
-    /// When the name is not a plain file name, or the file is too large.
+    /// Fails if the name is not a plain file name, or the file is too large.
     pub fn upload(
         &self,
         id: &SessionId,
@@ -405,7 +405,7 @@ impl Sessions {
     /// neither.
     ///
     /// # Errors
-    /// When the session does not exist.
+    /// Fails if the session does not exist.
     pub fn interrupt(&self, id: &SessionId) -> Result<bool, SessionError> {
         let is_interrupted = self.open(id)?.interrupt();
         self.record(Event::SessionInterrupt, id, Details::default);
@@ -415,7 +415,7 @@ impl Sessions {
     /// Interrupts the running cell and replaces the session's interpreter by a new one. The files stay.
     ///
     /// # Errors
-    /// When the session does not exist, or a new interpreter cannot be started.
+    /// Fails if the session does not exist, or a new interpreter cannot be started.
     pub fn restart(&self, id: &SessionId) -> impl Future<Output = Result<(), SessionError>> + Send + use<> {
         let queued = self.open(id).and_then(|session| {
             session.interrupt();
@@ -428,7 +428,7 @@ impl Sessions {
     /// Creates a session with the same variables and files, and with the same owner.
     ///
     /// # Errors
-    /// When the session does not exist, or the maximum number of sessions is open.
+    /// Fails if the session does not exist, or the maximum number of sessions is open.
     pub fn fork(&self, id: &SessionId) -> impl Future<Output = Result<SessionId, SessionError>> + Send + use<> {
         let (sessions, origin) = (self.clone(), id.clone());
         let queued = self.open(id).and_then(|session| {
@@ -469,7 +469,7 @@ impl Sessions {
     /// Further calls do not find the session.
     ///
     /// # Errors
-    /// When the session does not exist, or its files cannot be deleted.
+    /// Fails if the session does not exist, or its files cannot be deleted.
     pub fn clear(&self, id: &SessionId) -> impl Future<Output = Result<(), SessionError>> + Send + use<> {
         if self.open(id).is_ok() {
             self.record(Event::SessionEnd, id, || Details { outcome: Some("cleared".into()), ..Details::default() });

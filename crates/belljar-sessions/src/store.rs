@@ -154,7 +154,7 @@ impl PendingSync {
     /// Syncs the snapshot to the disk, then deletes the previous one.
     ///
     /// # Errors
-    /// When the sync fails. The previous snapshot is then kept.
+    /// Fails if the sync fails. The previous snapshot is then kept.
     pub fn sync(&self) -> Result<(), StoreError> {
         let failed = StoreError::io("write");
         match &self.waiting {
@@ -183,7 +183,7 @@ impl Store {
     /// Opens the store in a directory. Creates the directory, accessible to its owner only, if it does not exist.
     ///
     /// # Errors
-    /// When the directory cannot be created or opened.
+    /// Fails if the directory cannot be created or opened.
     pub fn open(path: &Path) -> io::Result<Self> {
         let root = PrivateDirectory::open_root(path)?;
         // The working directory may change.
@@ -205,7 +205,7 @@ impl Store {
     /// Creates a store in a temporary directory, which is deleted when the store is dropped.
     ///
     /// # Errors
-    /// When the directory cannot be created.
+    /// Fails if the directory cannot be created.
     pub fn temporary() -> io::Result<Self> {
         let directory = tempfile::Builder::new().prefix("belljar-sessions-").tempdir()?;
         let (root, path) = (PrivateDirectory::open_root(directory.path())?, directory.path().to_owned());
@@ -217,7 +217,7 @@ impl Store {
     /// Creates the store of a replica: a temporary directory, since the store of the cluster has the sessions.
     ///
     /// # Errors
-    /// When the directory cannot be created.
+    /// Fails if the directory cannot be created.
     pub fn in_cluster(cluster: Arc<Cluster>) -> io::Result<Self> {
         let signer = Signer::new(cluster.key()).into();
         Ok(Self { persistent: true, signer, cluster: Some(cluster), ..Self::temporary()? })
@@ -232,7 +232,7 @@ impl Store {
     /// before.
     ///
     /// # Errors
-    /// When it is not certain that the state is stored: [`StoreError::has_lost_session`].
+    /// Fails if the state may not be stored: see [`StoreError::has_lost_session`].
     pub(crate) fn commit(&self, id: &SessionId) -> Result<(), StoreError> {
         match &self.cluster {
             Some(cluster) if cluster.durability() == Durability::Store => cluster.commit(self, id),
@@ -282,7 +282,7 @@ impl Store {
     /// Deletes the bases that no stored session needs.
     ///
     /// # Errors
-    /// When a session's header cannot be read, or a file cannot be deleted.
+    /// Fails if a session's header cannot be read, or a file cannot be deleted.
     pub fn clean_up(&self) -> Result<(), StoreError> {
         self.bases().map_or(Ok(()), |bases| bases.collect(self))
     }
@@ -290,7 +290,7 @@ impl Store {
     /// Takes the lease of a session. Creates the session's directory first if `create` is set.
     ///
     /// # Errors
-    /// When another process has the lease, or the session does not exist.
+    /// Fails if another process has the lease, or the session does not exist.
     pub fn lease(&self, id: &SessionId, create: bool) -> Result<Lease, StoreError> {
         let directory = self.root.subdirectory(id.as_str(), create);
         let directory = directory.map_err(StoreError::missing_or_io(if create { "write" } else { "read" }))?;
@@ -306,7 +306,7 @@ impl Store {
     /// complete. A persistent store returns a pending sync, which the caller must finish before the next write.
     ///
     /// # Errors
-    /// When the snapshot cannot be written.
+    /// Fails if the snapshot cannot be written.
     pub fn write(
         &self,
         id: &SessionId,
@@ -343,7 +343,7 @@ impl Store {
     /// Reads a stored session. The caller must have the session's lease.
     ///
     /// # Errors
-    /// When the session does not exist, or its snapshot is damaged.
+    /// Fails if the session does not exist, or its snapshot is damaged.
     pub fn read(&self, id: &SessionId) -> Result<StoredSession, StoreError> {
         let (name, _, mut stored) = self.read_valid(id)?;
         if name == OLD_STATE {
@@ -372,7 +372,7 @@ impl Store {
     /// Reads the header of a session's snapshot.
     ///
     /// # Errors
-    /// When the session does not exist, or the header is damaged.
+    /// Fails if the session does not exist, or the header is damaged.
     pub fn header(&self, id: &SessionId) -> Result<SnapshotHeader, StoreError> {
         let directory = self.directory(id)?;
         let read = |name| {
@@ -393,7 +393,7 @@ impl Store {
     /// Returns the IDs of the stored sessions, sorted, including those whose state cannot be read.
     ///
     /// # Errors
-    /// When the directory cannot be read.
+    /// Fails if the directory cannot be read.
     pub fn list(&self) -> io::Result<Vec<SessionId>> {
         let mut found: Vec<SessionId> = self.root.names()?.iter().filter_map(|name| SessionId::parse(name)).collect();
         found.retain(|id| self.directory(id).is_ok_and(|directory| directory.contains(STATE)));
@@ -423,7 +423,7 @@ impl Store {
     /// Deletes the directory of a session, if it exists.
     ///
     /// # Errors
-    /// When the directory cannot be deleted.
+    /// Fails if the directory cannot be deleted.
     pub fn remove(&self, id: &SessionId) -> Result<(), StoreError> {
         // A link in place of the directory is removed, and not its target.
         match fs::remove_dir_all(self.path.join(id.as_str())) {
@@ -435,7 +435,7 @@ impl Store {
     /// Appends a cell to the cells that were run, unless their file has reached its maximum size.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// Fails if the file cannot be written.
     pub fn append_cell(&self, id: &SessionId, cell: &serde_json::Value) -> Result<(), StoreError> {
         let append = |directory: PrivateDirectory| {
             let mut file = directory.open_to_append(CELLS)?;
@@ -450,7 +450,7 @@ impl Store {
     /// Returns the cells that were run, in order. Skips an incomplete line, which a crash leaves.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// Fails if the file cannot be read.
     pub fn cells(&self, id: &SessionId) -> Result<Vec<serde_json::Value>, StoreError> {
         let bytes = self.cell_file(id)?;
         Ok(bytes.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect())
@@ -468,7 +468,7 @@ impl Store {
     /// Returns the unchanged bytes of the snapshot's file and of the cell file, for another store.
     ///
     /// # Errors
-    /// When the session does not exist, or its snapshot is damaged.
+    /// Fails if the session does not exist, or its snapshot is damaged.
     pub fn export(&self, id: &SessionId) -> Result<(Vec<u8>, Vec<u8>), StoreError> {
         let (_, state, _) = self.read_valid(id)?;
         Ok((state, self.cell_file(id)?))
@@ -477,7 +477,7 @@ impl Store {
     /// Adds a session that [`Store::export`] returned, as the session `id`, which is a copy of it.
     ///
     /// # Errors
-    /// When the snapshot is damaged, or cannot be written.
+    /// Fails if the snapshot is damaged, or cannot be written.
     pub fn import(&self, id: &SessionId, state: &[u8], cells: &[u8]) -> Result<(), StoreError> {
         let state = state_file::rebind(state, id)?;
         let _lease = self.lease(id, true)?;

@@ -60,7 +60,7 @@ impl Settings {
     /// Reads the variables. Returns `None` if nothing is to be exported.
     ///
     /// # Errors
-    /// When a variable asks for what is not supported.
+    /// Fails if a variable asks for what is not supported.
     pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, SettingsError> {
         let variable =
             |name: &str| variable(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());

@@ -50,7 +50,7 @@ impl Telemetry {
     /// responses of any status.
     ///
     /// # Errors
-    /// When a variable for an exporter is not valid.
+    /// Fails if a variable for an exporter is not valid.
     pub fn start(settings: Settings, agent: ureq::Agent) -> Result<Self, TelemetryError> {
         let client = Client(agent);
         let resource = Resource::builder().with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")));
@@ -93,7 +93,7 @@ impl Telemetry {
     /// Returns a sink that exports the audit log, if logs are exported. Must be called once at most.
     ///
     /// # Errors
-    /// When a variable for an exporter is not valid.
+    /// Fails if a variable for an exporter is not valid.
     pub fn audit_sink(&self) -> Result<Option<Box<dyn Sink>>, TelemetryError> {
         if self.logs.is_none() {
             return Ok(None);
@@ -107,7 +107,7 @@ impl Telemetry {
     /// Starts to export the metrics that `read` returns in OpenMetrics' text format, if metrics are exported.
     ///
     /// # Errors
-    /// When the system refuses a thread.
+    /// Fails if the system refuses a thread.
     pub fn export_metrics(&mut self, read: impl Fn() -> String + Send + 'static) -> std::io::Result<()> {
         if !self.settings.exports(Signal::Metrics) || self.metrics.is_some() {
             return Ok(());

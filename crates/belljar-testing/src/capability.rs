@@ -201,7 +201,7 @@ impl fmt::Display for Capability {
 ///
 /// # Panics
 ///
-/// If the capability is missing.
+/// Panics if the capability is missing.
 #[track_caller]
 pub fn require(capability: Capability) {
     if let Some(reason) = capability.missing() {

@@ -62,7 +62,7 @@ fn once(root: &Path, name: &str, packages: &[&str], install: impl Fn(&Path)) -> 
 ///
 /// # Panics
 ///
-/// If the program fails.
+/// Panics if the program fails.
 pub fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("failed to start {command:?}: {error}"));
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();

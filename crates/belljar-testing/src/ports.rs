@@ -37,7 +37,7 @@ fn range_below(first: u16) -> Range<u16> {
 ///
 /// # Panics
 ///
-/// If all ports are in use.
+/// Panics if all ports are in use.
 #[must_use]
 pub fn free_port() -> u16 {
     for _ in 0..RANGE.len() {

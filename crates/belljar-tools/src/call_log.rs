@@ -183,7 +183,7 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// Creates a recorder that goes on with a log. Calls in progress in it are left out: they are recorded anew.
+    /// Creates a recorder that goes on with a log. Calls in progress in it are left out: they are recorded again.
     pub(crate) fn restored(mut log: CallLog, events: Arc<dyn ToolEvents>, scope: Scope) -> Arc<Self> {
         log.calls.retain(|call| call.status != CallStatus::Running);
         let (watcher, next) = (OnceLock::new(), AtomicU64::new(log.count()));

@@ -2,7 +2,7 @@
 //!
 //! | stage of the call | after the restart |
 //! | --- | --- |
-//! | not sent: it waits for its approval, for its server or for a permit | it begins anew, and asks again |
+//! | not sent: it waits for its approval, for its server or for a permit | it starts over, and asks again |
 //! | sent, and the tool is read-only or idempotent | it is sent again, without another approval |
 //! | sent, and the tool may have further effects | `ToolInterrupted` is raised in the code |
 
@@ -24,7 +24,7 @@ pub trait CallJournal: Send + Sync {
     /// in the journal.
     ///
     /// # Errors
-    /// When the journal cannot be written. The call must not be sent then.
+    /// Fails if the journal cannot be written. The call must not be sent then.
     fn before_sending(&self, call: u64, is_repeatable: bool, record: &dyn Fn()) -> io::Result<()>;
 }
 

@@ -15,7 +15,7 @@
 //!
 //! | file | subject |
 //! | --- | --- |
-//! | `run`, `observer` | the operations of code, and the limits of a run |
+//! | `run`, `observer` | the operations of code, the limits of a run, and asking for approval |
 //! | `catalogue`, `connection` | servers and tools; `belljar-mcp-client` is used in `connection` and in signatures |
 //! | `function`, `names`, `python_text` | a tool as a Python function |
 //! | `schema_types`, `typed_dict`, `type_union` | the types of its parameters and its result |

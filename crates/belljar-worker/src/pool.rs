@@ -155,7 +155,7 @@ impl WorkerPool {
     /// start the template of workers without packages, while this process opens the same Python.
     ///
     /// # Errors
-    /// When the cache directory is unknown.
+    /// Fails if the cache directory is unknown.
     pub fn new(python: &Options, limits: &Limits, options: WorkerOptions) -> Result<Self, OpenError> {
         let task = TemplateTask::new(python, limits)?;
         let (python, templates, next) = (OnceLock::new(), Mutex::default(), AtomicU64::new(1));
@@ -177,7 +177,7 @@ impl WorkerPool {
     /// without packages is ready. Returns the layers of the sandbox that this machine does not provide.
     ///
     /// # Errors
-    /// When the template cannot be made ready.
+    /// Fails if the template cannot be made ready.
     pub fn open(&self, python: &Python) -> Result<TemplateReport, KernelError> {
         let _ = self.shared.python.set(python.clone());
         let workers = self.shared.workers(python.base(), &NoProgress);

@@ -104,7 +104,7 @@ impl ClusterArguments {
     /// Checks that other servers can reach this one, which listens on `address`.
     ///
     /// # Errors
-    /// When that is every address of the machine, and the options name none.
+    /// Fails if `address` is the address of all interfaces, and the options name none.
     pub(crate) fn check_address(&self, address: IpAddr) -> Result<(), CommandError> {
         if !self.is_given() || self.advertise.is_some() || !address.to_canonical().is_unspecified() {
             return Ok(());
@@ -118,7 +118,7 @@ impl ClusterArguments {
     /// other servers cannot reach it.
     ///
     /// # Errors
-    /// When the store or etcd cannot be used.
+    /// Fails if the store or etcd cannot be used.
     pub(crate) fn join(
         &self,
         address: Option<&str>,
@@ -140,7 +140,7 @@ impl ClusterArguments {
 /// Returns the settings of a process that others cannot reach, and that has no runs.
 ///
 /// # Errors
-/// When the credentials of the store cannot be read.
+/// Fails if the credentials of the store cannot be read.
 pub(crate) fn settings(
     store: &StoreUrl,
     coordinator: &ClusterUrl,
@@ -161,7 +161,7 @@ pub(crate) fn settings(
 /// Joins a cluster.
 ///
 /// # Errors
-/// When the store or etcd cannot be used.
+/// Fails if the store or etcd cannot be used.
 pub(crate) fn join(options: ClusterOptions) -> Result<Arc<Cluster>, CommandError> {
     let joined = Cluster::join(options);
     let cluster = joined.map_err(|error| CommandError::from_error(&error).context("--store"))?;

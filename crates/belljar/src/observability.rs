@@ -59,7 +59,7 @@ impl Observability {
     /// of servers that the variables of OpenTelemetry ask for.
     ///
     /// # Errors
-    /// When such a variable is not valid.
+    /// Fails if one of these variables is not valid.
     pub(crate) fn start(cli: &Cli) -> Result<Self, CommandError> {
         let is_server = matches!(
             cli.command,

@@ -21,7 +21,7 @@ const OTHERS: [(&str, &str); 3] =
 /// Returns the variables from which a store and a coordinator take their credentials.
 ///
 /// # Errors
-/// When the profile that `AWS_PROFILE` names cannot be read, or has no access key.
+/// Fails if the profile that `AWS_PROFILE` names cannot be read, or has no access key.
 pub(crate) fn variables(store: &StoreUrl) -> Result<Variables, CommandError> {
     // The values of other variables may not be Unicode.
     let unicode =

@@ -16,7 +16,7 @@ _PAGE = 100
 
 
 class SandboxState(str, Enum):
-    """Whether a sandbox runs."""
+    """The state of a sandbox."""
 
     RUNNING = "running"
     PAUSED = "paused"

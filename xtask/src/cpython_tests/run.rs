@@ -59,7 +59,7 @@ impl Sandbox {
     /// run again without it.
     ///
     /// # Errors
-    /// If belljar cannot be started.
+    /// Fails if belljar cannot be started.
     pub(super) fn run(&self, module: &str, left_out: Vec<String>) -> Result<ModuleRun, String> {
         let start = Instant::now();
         let mut left_out: BTreeSet<String> = left_out.into_iter().collect();

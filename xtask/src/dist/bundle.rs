@@ -15,7 +15,7 @@ const MANIFEST: &str = "manifest.json";
 ///
 /// # Errors
 ///
-/// If a file cannot be read, or the manifest has another version than the release.
+/// Fails if a file cannot be read, or the manifest has another version than the release.
 pub(super) fn entries(release: &Release, platform: &Platform, program: &[u8]) -> Result<Vec<Entry>, String> {
     let path = release.root.join("packaging").join(MANIFEST);
     let manifest = serde_json::from_slice(&read(&path)?);

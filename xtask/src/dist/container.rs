@@ -22,7 +22,7 @@ const HEADER: &str = "\
 ///
 /// # Errors
 ///
-/// If a file cannot be read, or the Dockerfile of the workspace has another form.
+/// Fails if a file cannot be read, or the Dockerfile of the workspace has another form.
 pub(super) fn entries(release: &Release, program: &[u8]) -> Result<Vec<Entry>, String> {
     let path = release.root.join("Dockerfile");
     let dockerfile = String::from_utf8(read(&path)?).map_err(|_| "the Dockerfile is not UTF-8")?;

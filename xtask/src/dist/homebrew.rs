@@ -7,7 +7,7 @@ use super::release::Release;
 ///
 /// # Errors
 ///
-/// If a checksum is not known.
+/// Fails if a checksum is not known.
 pub(super) fn formula(
     release: &Release,
     archives: &[(&Platform, String)],

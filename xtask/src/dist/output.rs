@@ -18,7 +18,7 @@ impl Output {
     ///
     /// # Errors
     ///
-    /// If it cannot be created, or has files: `SHA256SUMS` would not list them.
+    /// Fails if the directory cannot be created, or has files: `SHA256SUMS` would not list them.
     pub(super) fn create(directory: &Path) -> Result<Self, String> {
         let failed = |error: std::io::Error| format!("failed to create {}: {error}", directory.display());
         std::fs::create_dir_all(directory).map_err(failed)?;

@@ -25,7 +25,7 @@ impl Release {
     ///
     /// # Errors
     ///
-    /// If Cargo's metadata lacks a field, or the time is not known.
+    /// Fails if Cargo's metadata lacks a field, or the time is not known.
     pub(super) fn of_workspace(root: &Path) -> Result<Self, String> {
         let metadata = cargo_metadata(root, &["--no-deps"])?;
         let packages = metadata["packages"].as_array().into_iter().flatten();
@@ -54,7 +54,7 @@ impl Release {
 ///
 /// # Errors
 ///
-/// If Cargo fails, such as for a lock file that is not up to date.
+/// Fails if Cargo fails, such as for a lock file that is not up to date.
 pub(super) fn cargo_metadata(root: &Path, options: &[&str]) -> Result<Value, String> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     as_by_hand(&mut command);

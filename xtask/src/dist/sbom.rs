@@ -28,7 +28,7 @@ const VERSION: SpecVersion = SpecVersion::V1_5;
 ///
 /// # Errors
 ///
-/// If Cargo fails.
+/// Fails if Cargo fails.
 pub(super) fn metadata(root: &Path, platform: &Platform) -> Result<Value, String> {
     cargo_metadata(root, &["--filter-platform", platform.triple])
 }
@@ -38,7 +38,7 @@ pub(super) fn metadata(root: &Path, platform: &Platform) -> Result<Value, String
 ///
 /// # Errors
 ///
-/// If the metadata lacks a field, or the SBOM is not valid.
+/// Fails if the metadata lacks a field, or the SBOM is not valid.
 pub(super) fn cyclonedx(metadata: &Value, release: &Release, platform: &Platform) -> Result<Vec<u8>, String> {
     let packages = by_id(&metadata["packages"])?;
     let nodes = by_id(&metadata["resolve"]["nodes"])?;

@@ -13,7 +13,7 @@ const LOCALE: &str = "en-US";
 ///
 /// # Errors
 ///
-/// If a checksum is not known.
+/// Fails if a checksum is not known.
 pub(super) fn manifests(
     release: &Release,
     archives: &[(&Platform, String)],

@@ -70,7 +70,7 @@ impl ConfigFile {
     ///
     /// # Errors
     ///
-    /// [`McpError::Config`]: the file does not exist, cannot be read or parsed, or does not define servers.
+    /// Returns [`McpError::Config`] if the file does not exist, cannot be read or parsed, or does not define servers.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, McpError> {
         let path = path.as_ref();
         Self::parse(&read(path)?, path)
@@ -124,7 +124,7 @@ impl ConfigFile {
     ///
     /// # Errors
     ///
-    /// [`McpError::Config`] if the file does not define the server, or its entry is invalid.
+    /// Returns [`McpError::Config`] if the file does not define the server, or its entry is invalid.
     pub fn builder(&self, name: &str) -> Result<AnyServerBuilder, McpError> {
         let entry = self.entries.0.iter().find(|(other, _)| other == name).map(|(_, value)| value);
         let entry = entry.ok_or_else(|| ConfigError::UnknownServer {

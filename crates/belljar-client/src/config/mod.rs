@@ -27,7 +27,7 @@ use crate::server::{AnyServerBuilder, McpServer};
 ///
 /// # Errors
 ///
-/// [`McpError::Config`] if the file or one of its servers is invalid; most often because a variable is not set.
+/// Returns [`McpError::Config`] if the file or one of its servers is invalid; most often because a variable is not set.
 pub fn load_mcp_servers(path: impl AsRef<Path>) -> Result<Vec<McpServer>, McpError> {
     load_mcp_servers_with(path, |_, server| Ok(server))
 }

@@ -40,7 +40,7 @@ pub enum BrowserError {
 ///
 /// # Errors
 ///
-/// [`BrowserError`].
+/// Returns [`BrowserError`].
 pub fn open_browser(url: &str) -> Result<(), BrowserError> {
     if !Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https")) {
         return Err(BrowserError::NotAWebPage);

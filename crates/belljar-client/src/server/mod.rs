@@ -161,7 +161,7 @@ impl McpServer {
     ///
     /// # Errors
     ///
-    /// [`McpError::Config`] if this is not an `http` or `https` URL.
+    /// Returns [`McpError::Config`] if this is not an `http` or `https` URL.
     #[cfg(feature = "http")]
     pub fn from_url(url: impl AsRef<str>) -> Result<AnyServerBuilder, McpError> {
         AnyServerBuilder::from_url(url.as_ref())
@@ -209,8 +209,8 @@ impl McpServer {
     ///
     /// # Errors
     ///
-    /// [`McpError::Spawn`], [`McpError::Connect`], [`McpError::Unauthorized`], or [`McpError::Timeout`] if the server
-    /// does not respond within [`timeout`](ServerBuilder::timeout).
+    /// Returns [`McpError::Spawn`], [`McpError::Connect`], [`McpError::Unauthorized`], or [`McpError::Timeout`] if the
+    /// server does not respond within [`timeout`](ServerBuilder::timeout).
     pub async fn connect(&self) -> Result<ConnectionGuard, McpError> {
         Ok(ConnectionGuard::new(self.clone(), self.session().await?))
     }

@@ -34,7 +34,7 @@ impl<T, F> PreparedToolset<T, F> {
 ///
 /// # Errors
 ///
-/// [`ConfigError::PreparedTool`] for a tool that `before` does not have, or that appears twice.
+/// Returns [`ConfigError::PreparedTool`] for a tool that `before` does not have, or that appears twice.
 fn checked(label: String, before: &ToolList, prepared: Vec<ToolDefinition>) -> Result<ToolList, McpError> {
     let mut seen = HashSet::new();
     let invalid = prepared.iter().find(|tool| before.get(&tool.name).is_none() || !seen.insert(tool.name.as_str()));

@@ -55,7 +55,7 @@ impl SearchToolset {
         Self { inner, is_visible: Arc::new(|_| false), index: Arc::default() }
     }
 
-    /// Shows some tools as themselves, beside the three.
+    /// Shows some tools as themselves, in addition to the three.
     ///
     /// ```
     /// use belljar_mcp_client::{McpServerStdio, ToolsetExt};

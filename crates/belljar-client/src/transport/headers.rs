@@ -12,7 +12,7 @@ use crate::error::ConfigError;
 ///
 /// # Errors
 ///
-/// [`ConfigError`] if HTTP does not allow the name or value, or if the name is reserved for the protocol.
+/// Returns [`ConfigError`] if HTTP does not allow the name or value, or if the name is reserved for the protocol.
 pub(crate) fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), ConfigError> {
     let header =
         HeaderName::from_bytes(name.as_bytes()).map_err(|_| ConfigError::HeaderName { name: name.to_owned() })?;

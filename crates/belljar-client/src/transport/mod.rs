@@ -122,7 +122,7 @@ pub trait Connector: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`McpError::Spawn`] or [`McpError::Connect`].
+    /// Returns [`McpError::Spawn`] or [`McpError::Connect`].
     async fn connect(&self) -> Result<OpenTransport, McpError>;
 
     /// Opens a transport whose every request carries the headers of a run's identity, from the first one on. The

@@ -49,20 +49,20 @@ impl CodeOutcome {
         Self { outcome: "failed".into(), error: Some(error.to_string()) }
     }
 
-    fn of(outcome: &'static str) -> Self {
+    fn new(outcome: &'static str) -> Self {
         Self { outcome: outcome.into(), error: None }
     }
 
-    fn of_exception(class: &str) -> Self {
+    fn for_exception(class: &str) -> Self {
         Self { outcome: "error".into(), error: Some(class.into()) }
     }
 
-    fn of_exit(reason: &ExitReason) -> Self {
+    fn from_exit(reason: &ExitReason) -> Self {
         match reason {
-            ExitReason::Exit(0) => Self::of("success"),
+            ExitReason::Exit(0) => Self::new("success"),
             ExitReason::Exit(status) => Self { outcome: "exit".into(), error: Some(format!("status {status}")) },
             ExitReason::Limit(limit) => Self { outcome: format!("limit:{}", limit.name()).into(), error: None },
-            ExitReason::Cancelled => Self::of("cancelled"),
+            ExitReason::Cancelled => Self::new("cancelled"),
             ExitReason::Crash(reason) => Self { outcome: "crash".into(), error: Some(reason.clone()) },
             ExitReason::Signal(signal) => Self { outcome: "crash".into(), error: Some(format!("signal {signal}")) },
         }
@@ -72,9 +72,9 @@ impl CodeOutcome {
 impl From<&Outcome> for CodeOutcome {
     fn from(outcome: &Outcome) -> Self {
         match outcome {
-            Outcome::Success(_) => Self::of("success"),
-            Outcome::Error(error) => Self::of_exception(&error.kind),
-            Outcome::Exited(reason) => Self::of_exit(reason),
+            Outcome::Success(_) => Self::new("success"),
+            Outcome::Error(error) => Self::for_exception(&error.kind),
+            Outcome::Exited(reason) => Self::from_exit(reason),
             Outcome::InstallError(reason) => Self { outcome: "install-error".into(), error: Some(reason.clone()) },
         }
     }
@@ -83,11 +83,11 @@ impl From<&Outcome> for CodeOutcome {
 impl From<&CellStatus> for CodeOutcome {
     fn from(status: &CellStatus) -> Self {
         match status {
-            CellStatus::Ok => Self::of("success"),
-            CellStatus::Error(error) => Self::of_exception(&error.name),
-            CellStatus::TimedOut { waited: true, .. } => Self::of("limit:wait"),
-            CellStatus::TimedOut { .. } => Self::of("limit:time"),
-            CellStatus::KernelDied(reason) => Self::of_exit(reason),
+            CellStatus::Ok => Self::new("success"),
+            CellStatus::Error(error) => Self::for_exception(&error.name),
+            CellStatus::TimedOut { waited: true, .. } => Self::new("limit:wait"),
+            CellStatus::TimedOut { .. } => Self::new("limit:time"),
+            CellStatus::KernelDied(reason) => Self::from_exit(reason),
         }
     }
 }
@@ -236,7 +236,7 @@ impl State {
 
 impl Drop for State {
     fn drop(&mut self) {
-        self.end(CodeOutcome::of("cancelled"));
+        self.end(CodeOutcome::new("cancelled"));
     }
 }
 

@@ -34,7 +34,7 @@ pub struct Stat {
 
 impl Stat {
     /// Returns the attributes of a socket.
-    fn of_socket(fd: i32) -> Self {
+    fn for_socket(fd: i32) -> Self {
         Self {
             device: 1,
             ino: u64::from(fd.unsigned_abs()),
@@ -91,7 +91,7 @@ impl Filesystem {
             Target::Node(id) => self.stat_node(*id),
             Target::HostFile { mount, file, .. } => file.stat(*mount),
             Target::HostDirectory { mount, path, .. } => self.mounted(*mount)?.stat(*mount, path),
-            Target::Socket(_) => Ok(Stat::of_socket(fd)),
+            Target::Socket(_) => Ok(Stat::for_socket(fd)),
         }
     }
 

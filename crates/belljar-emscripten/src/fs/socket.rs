@@ -53,7 +53,8 @@ impl Socket {
     /// Returns the connection.
     ///
     /// # Errors
-    /// [`Errno::ENOTCONN`] without one, [`Errno::ECONNRESET`] if it was lost with the instance that opened it.
+    /// Returns [`Errno::ENOTCONN`] without a connection, and [`Errno::ECONNRESET`] if it was lost with the instance
+    /// that opened it.
     pub fn connection(&self) -> Result<&dyn Connection, Errno> {
         match &self.state {
             SocketState::Connection(connection) => Ok(&**connection),
@@ -120,7 +121,7 @@ impl Filesystem {
     /// Returns the socket behind a descriptor.
     ///
     /// # Errors
-    /// [`Errno::ENOTSOCK`] for other files.
+    /// Returns [`Errno::ENOTSOCK`] for other files.
     pub fn socket(&self, fd: i32) -> Result<&Socket, Errno> {
         let Target::Socket(socket) = &self.description(fd)?.target else { return Err(Errno::ENOTSOCK) };
         self.note_network();

@@ -33,7 +33,7 @@ pub(super) enum Kind {
 
 impl Kind {
     /// Returns the kind of an entry by its first byte.
-    pub(super) fn of(byte: u8) -> Option<Self> {
+    pub(super) fn from_byte(byte: u8) -> Option<Self> {
         let all = [
             Self::RealTime,
             Self::Monotonic,
@@ -83,7 +83,7 @@ pub struct DamagedRecording;
 pub struct RequestDigest(pub(super) [u8; DIGEST]);
 
 impl RequestDigest {
-    pub(super) fn of(request: &[u8]) -> Self {
+    pub(super) fn new(request: &[u8]) -> Self {
         let mut digest = [0; DIGEST];
         digest.copy_from_slice(&Sha256::digest(request)[..DIGEST]);
         Self(digest)

@@ -191,7 +191,7 @@ impl Environment {
     /// Inspects an existing environment.
     ///
     /// # Errors
-    /// [`EnvironmentError::Unfit`] when it cannot run kernels.
+    /// Returns [`EnvironmentError::Unfit`] if the environment cannot run kernels.
     pub fn from_directory(directory: &Path) -> Result<Self, EnvironmentError> {
         let failed = |error| EnvironmentError::File { path: directory.to_owned(), error };
         let directory = std::path::absolute(directory).map_err(failed)?;
@@ -235,7 +235,7 @@ impl Environments {
     /// Returns the environment that kernels use. It is not inspected, since that takes a start of Python.
     ///
     /// # Errors
-    /// [`EnvironmentError::Missing`].
+    /// Returns [`EnvironmentError::Missing`].
     pub fn current(&self) -> Result<Environment, EnvironmentError> {
         let text = std::fs::read(self.root.join(CURRENT)).map_err(|_| EnvironmentError::Missing)?;
         let environment: Environment = serde_json::from_slice(&text).map_err(|_| EnvironmentError::Missing)?;

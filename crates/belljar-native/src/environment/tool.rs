@@ -55,7 +55,7 @@ impl EnvTool {
     /// Installs the packages into an environment.
     ///
     /// # Errors
-    /// [`EnvironmentError::Install`].
+    /// Returns [`EnvironmentError::Install`].
     pub(super) fn install(self, spec: &EnvironmentSpec, directory: &Path) -> Result<(), EnvironmentError> {
         let python = interpreter(directory);
         let installed = match self {

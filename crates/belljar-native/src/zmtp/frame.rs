@@ -42,7 +42,7 @@ pub(crate) fn greeting() -> [u8; GREETING_LEN] {
 /// Checks that the peer's greeting is that of ZMTP 3 with the mechanism `NULL`.
 ///
 /// # Errors
-/// [`ZmtpError::Protocol`] when it is not.
+/// Returns [`ZmtpError::Protocol`] if it is another greeting.
 pub(crate) fn check_greeting(bytes: &[u8; GREETING_LEN]) -> Result<(), ZmtpError> {
     let mechanism = bytes[12..32].starts_with(b"NULL\0");
     if bytes[0] != 0xff || bytes[9] & 1 == 0 || bytes[10] < 3 || !mechanism {

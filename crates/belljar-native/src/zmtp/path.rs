@@ -12,8 +12,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 /// Connects to the socket of this name in a directory.
 ///
 /// # Errors
-/// [`ErrorKind::NotFound`], [`ErrorKind::ConnectionRefused`] or [`ErrorKind::WouldBlock`] while the kernel does not
-/// accept connections yet; others when the file is not a socket, or is behind a link.
+/// Returns [`ErrorKind::NotFound`], [`ErrorKind::ConnectionRefused`] or [`ErrorKind::WouldBlock`] while the kernel does
+/// not accept connections yet, and other errors if the file is not a socket, or is behind a link.
 pub(crate) fn connect_in(directory: impl AsFd, name: &str) -> std::io::Result<UnixStream> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let found = openat2(directory, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?;

@@ -195,7 +195,7 @@ pub(super) fn take_files(
 /// Returns the buffers with these names, at most `limit` bytes, for another process. The guest chose the names.
 ///
 /// # Errors
-/// When a buffer cannot be read, or there are too many.
+/// Fails if a buffer cannot be read, or there are too many.
 pub(crate) fn read_files(files: &mut Filesystem, names: Vec<String>, limit: u64) -> Result<Vec<ValueFile>, CallError> {
     let mut left = limit;
     if names.len() > MAX_BUFFERS {
@@ -247,7 +247,7 @@ fn scrubbed(buffer: Buffer, scrubber: &Scrubber) -> Buffer {
 /// Writes a buffer of a value that has come from another process, or goes to it.
 ///
 /// # Errors
-/// When it does not fit.
+/// Fails if the buffer does not fit.
 pub(crate) fn write_buffer(
     files: &mut Filesystem,
     name: &str,

@@ -60,7 +60,7 @@ impl ReplayedCell {
     /// Checks that the recording means the same here.
     ///
     /// # Errors
-    /// When it was made by another version, or under other limits.
+    /// Fails if the recording was made by another version, or under other limits.
     pub(super) fn check(&self, limits: &Limits) -> Result<(), KernelError> {
         let incompatible = |reason: &str| Err(KernelError::IncompatibleSnapshot(reason.into()));
         if self.version != VERSION {
@@ -160,7 +160,7 @@ impl HeldCell {
     /// Has the cell saved while it waits.
     ///
     /// # Errors
-    /// When the interpreter is to end, since the cell goes on elsewhere.
+    /// Fails if the interpreter is to end, since the cell goes on elsewhere.
     pub(super) fn on_wait<S: Serialize>(
         &self,
         context: &HostCallContext<'_>,
@@ -190,7 +190,7 @@ impl HeldCell {
     /// Ends a wait that has taken a time.
     ///
     /// # Errors
-    /// When the code must not go on.
+    /// Fails if the code must not go on.
     pub(super) fn end_wait(&self, elapsed: Duration) -> Result<(), Termination> {
         self.facts.lock().waited += elapsed;
         self.saved_replies.store(0, Ordering::Relaxed);

@@ -128,7 +128,7 @@ impl Shared {
     /// Connects a new interpreter to the network, if code can use it: to what `narrowed` allows, too, if that is given.
     ///
     /// # Errors
-    /// When `narrowed` is not a policy.
+    /// Fails if `narrowed` is not a policy.
     fn attach_network(
         &self,
         interpreter: &mut Interpreter,

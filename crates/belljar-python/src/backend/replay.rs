@@ -20,7 +20,7 @@ impl WasmKernel {
     /// Connects the cell of a restored snapshot, which is to be replayed, to an observer.
     ///
     /// # Errors
-    /// When the recording is damaged, or a package of the cell is not available.
+    /// Fails if the recording is damaged, or a package of the cell is not available.
     pub(super) fn attach_replayed_cell(
         &mut self,
         cell: ReplayedCell,

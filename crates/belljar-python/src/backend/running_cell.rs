@@ -99,7 +99,7 @@ impl WasmKernel {
     /// Sets the network policy of the session, if a cell has one.
     ///
     /// # Errors
-    /// When it is not a policy, or the session has another one or has run cells without.
+    /// Fails if `given` is not a policy, or the session has another policy or has run cells without one.
     fn set_network(&mut self, given: Option<&Value>) -> Result<(), KernelError> {
         let Some(given) = given.filter(|given| self.network.as_ref() != Some(given)) else { return Ok(()) };
         policy(given)?;

@@ -39,7 +39,7 @@ impl WasmKernel {
     /// Returns the host's half of the waiting cell, if a cell waits.
     ///
     /// # Errors
-    /// When the cell can go on at once, or exchanges values with its caller.
+    /// Fails if the cell can go on at once, or exchanges values with its caller.
     pub(super) fn waiting_cell(&self) -> Result<Option<WaitingCell>, KernelError> {
         let Some(running) = &self.running else { return Ok(None) };
         let unsupported = |reason| Err(KernelError::Unsupported(reason));
@@ -68,7 +68,7 @@ impl WasmKernel {
     /// Connects the waiting cell of a restored snapshot to an observer.
     ///
     /// # Errors
-    /// When no cell waits in the snapshot.
+    /// Fails if no cell waits in the snapshot.
     pub(super) fn attach_waiting_cell(
         &mut self,
         observer: Arc<dyn CellObserver>,

@@ -46,7 +46,7 @@ impl WorkerTemplate {
     ///
     /// # Errors
     ///
-    /// [`Error::LauncherExited`] with the reason if the template cannot be made ready.
+    /// Returns [`Error::LauncherExited`] with the reason if the template cannot be made ready.
     pub fn start(command: &[OsString], task: &impl Serialize) -> Result<Self, Error> {
         let (channel, template_end) = Channel::pair().map_err(Error::failed_to("create a socket"))?;
         set_timeout(&channel, READY_TIMEOUT)?;
@@ -94,7 +94,7 @@ impl WorkerTemplate {
     ///
     /// # Errors
     ///
-    /// When the template has ended, or the system refuses another process.
+    /// Fails if the template has ended, or the system refuses another process.
     pub fn fork(&self, descriptors: &[BorrowedFd<'_>]) -> Result<WorkerProcess, Error> {
         let mut connection = self.connection.lock();
         connection.requests += 1;

@@ -27,7 +27,7 @@ pub struct SealLimits {
 ///
 /// # Errors
 ///
-/// With the step that failed. The process must then end.
+/// Fails with the step that failed. The process must then end.
 pub fn seal(limits: SealLimits) -> Result<(), StepFailure> {
     let all = [
         (libc::RLIMIT_AS, MAX_ADDRESS_BYTES),

@@ -60,7 +60,7 @@ impl Bringer {
     /// Has what a request names be active here. Succeeds if it does not exist: the handler of the request reports that.
     ///
     /// # Errors
-    /// With the reason, if the session stays in another replica, or the store cannot be used.
+    /// Fails with the reason if the session stays in another replica, or the store cannot be used.
     pub(crate) async fn bring(&self, named: Named) -> Result<(), String> {
         let deadline = Instant::now() + MAX_WAIT;
         loop {

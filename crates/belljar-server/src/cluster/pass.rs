@@ -95,7 +95,7 @@ impl Passer {
     /// Creates the sender of requests to other replicas.
     ///
     /// # Errors
-    /// When the machine's certificates cannot be read.
+    /// Fails if the machine's certificates cannot be read.
     pub(crate) fn new(cluster: Arc<Cluster>) -> Result<Self, reqwest::Error> {
         let client = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)

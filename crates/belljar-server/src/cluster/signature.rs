@@ -34,7 +34,7 @@ pub(crate) struct PassedOn {
 /// Signs a request to another replica.
 ///
 /// # Errors
-/// When a value is no header.
+/// Fails if a value cannot be a header.
 pub(super) fn sign(
     cluster: &Cluster,
     method: &Method,
@@ -59,7 +59,7 @@ pub(super) fn sign(
 /// Returns the request as another replica has passed it on, or `None` if a client has sent it.
 ///
 /// # Errors
-/// When the signature is wrong, with the reason.
+/// Fails if the signature is wrong, with the reason.
 pub(crate) fn verify(
     cluster: &Cluster,
     method: &Method,

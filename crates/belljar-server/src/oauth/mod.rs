@@ -111,7 +111,7 @@ impl OAuth {
     /// arrives.
     ///
     /// # Errors
-    /// When the issuer is not a trustworthy address, or the audience is empty.
+    /// Fails if the issuer is not a trustworthy address, or the audience is empty.
     pub fn new(issuer: &str, audience: &str) -> Result<Self, OAuthError> {
         let address = Url::parse(issuer).ok().filter(|url| keys::is_safe(url) && url.query().is_none());
         let address = address.filter(|url| url.fragment().is_none());

@@ -25,7 +25,7 @@ impl SessionTools {
     /// Submits a cell of an operator, who follows it by its record. Returns its number.
     ///
     /// # Errors
-    /// When the session does not exist, or ends.
+    /// Fails if the session does not exist, or ends.
     pub(crate) fn run_for_operator(&self, id: &SessionId, cell: CellRequest) -> Result<u64, SessionError> {
         let id = self.sessions.find(id.as_str())?;
         let scope = self.activity.scope(OPERATOR_PROTOCOL, self.sessions.owner(), Trace::default());
@@ -65,7 +65,7 @@ impl SessionTools {
     /// Forks a session. If its cell waits, that of the new session waits, too.
     ///
     /// # Errors
-    /// When the session does not exist, or cannot be forked.
+    /// Fails if the session does not exist, or cannot be forked.
     pub(crate) async fn fork_for_operator(&self, id: &SessionId) -> Result<SessionId, SessionError> {
         match self.sessions.fork_run(id) {
             Ok(Some((forked, run, report))) => {

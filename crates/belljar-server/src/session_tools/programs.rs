@@ -117,7 +117,7 @@ impl SessionTools {
     /// if programs of the backend cannot wait on the disk.
     ///
     /// # Errors
-    /// When the code is not run.
+    /// Fails if the code is not run.
     pub(super) fn begin_program(
         &self,
         mut request: OneShotRequest,

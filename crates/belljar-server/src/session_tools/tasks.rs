@@ -111,7 +111,7 @@ impl SessionTools {
     /// Returns the result of `tasks/get` in the modern era.
     ///
     /// # Errors
-    /// When the client has no such task.
+    /// Fails if the client has no such task.
     pub(crate) fn get_task(&self, id: &str, context: &RequestContext<RoleServer>) -> Result<GetTaskResult, ErrorData> {
         let run = self.find_task(id)?;
         let mut task = self.described_task(&run, can_ask(context));
@@ -129,7 +129,7 @@ impl SessionTools {
     /// Answers questions of a task. Answers to questions that are not open are ignored.
     ///
     /// # Errors
-    /// When the client has no such task.
+    /// Fails if the client has no such task.
     pub(crate) fn update_task(
         &self,
         id: &str,
@@ -153,7 +153,7 @@ impl SessionTools {
     /// Cancels a task. One that has ended stays as it is.
     ///
     /// # Errors
-    /// When the client has no such task.
+    /// Fails if the client has no such task.
     pub(crate) fn cancel_task(&self, id: &str) -> Result<(), ErrorData> {
         let run = self.find_task(id)?;
         self.cancel_task_of(&run);
@@ -163,7 +163,7 @@ impl SessionTools {
     /// Answers a request of the protocol version 2025-11-25 about tasks.
     ///
     /// # Errors
-    /// When the method is not known, its parameters are not valid, or the client has no such task.
+    /// Fails if the method is not known, its parameters are not valid, or the client has no such task.
     pub(crate) async fn answer_task_request(
         &self,
         method: &str,
@@ -198,7 +198,7 @@ impl SessionTools {
     /// `_meta`, from where `task_transport` takes it.
     ///
     /// # Errors
-    /// When the tool cannot be called as a task, an argument is invalid, or the code is not run.
+    /// Fails if the tool cannot be called as a task, an argument is invalid, or the code is not run.
     pub(crate) async fn begin_task(
         &self,
         call: CallToolRequestParams,

@@ -51,7 +51,7 @@ impl Cluster {
     /// Returns whether the store has an image. Blocks.
     ///
     /// # Errors
-    /// When the store does not answer.
+    /// Fails if the store does not answer.
     pub(crate) fn has_image(&self, base: &str) -> Result<bool, StoreError> {
         if self.images.is_fresh(base) {
             return Ok(true);
@@ -69,7 +69,7 @@ impl Cluster {
     /// Stores the files of a directory as an image. Blocks.
     ///
     /// # Errors
-    /// When they cannot be read, or the store does not answer.
+    /// Fails if the files cannot be read, or the store does not answer.
     pub(crate) fn put_image(&self, base: &str, directory: &Path) -> io::Result<()> {
         let archive = pack(directory)?;
         let digest = Digest::of(&archive);
@@ -104,7 +104,7 @@ impl Cluster {
     /// Reads an image into an empty directory. Returns false if the store does not have it. Blocks.
     ///
     /// # Errors
-    /// When the store does not answer, the image is damaged, or a file cannot be written.
+    /// Fails if the store does not answer, the image is damaged, or a file cannot be written.
     pub(crate) fn get_image(&self, base: &str, directory: &Path) -> io::Result<bool> {
         let found = wait(&self.handle, async {
             let Some(digest) = self.image_of(base).await? else { return Ok(None) };

@@ -10,7 +10,7 @@ impl Cluster {
     /// Lists the sessions. Their IDs give access, and are not in the store: they are named by digests.
     ///
     /// # Errors
-    /// When the coordinator does not answer.
+    /// Fails if the coordinator does not answer.
     pub fn list(&self) -> Result<Vec<Header>, StoreError> {
         Ok(wait(&self.handle, self.services.sessions().list())?)
     }
@@ -18,7 +18,8 @@ impl Cluster {
     /// Has the directory of `store` contain a session, which belongs to this process until [`Cluster::give_back`].
     ///
     /// # Errors
-    /// [`StoreError::Missing`] if it does not exist, and [`StoreError::InUse`] if it is active in a replica.
+    /// Returns [`StoreError::Missing`] if the session does not exist, and [`StoreError::InUse`] if it is active in a
+    /// replica.
     pub fn take(&self, store: &Store, id: &SessionId) -> Result<(), StoreError> {
         match wait(&self.handle, self.activate(store, id, false))? {
             Place::Here => Ok(()),
@@ -30,7 +31,7 @@ impl Cluster {
     /// Stores a session as it is in the directory of `store`, also a new one, and gives it up.
     ///
     /// # Errors
-    /// When it is not stored.
+    /// Fails if the session is not stored.
     pub fn give_back(&self, store: &Store, id: &SessionId) -> Result<(), StoreError> {
         self.release(store, id, None, || false).map(drop)
     }
@@ -38,7 +39,8 @@ impl Cluster {
     /// Deletes a session.
     ///
     /// # Errors
-    /// [`StoreError::Missing`] if it does not exist, and [`StoreError::InUse`] if it is active in a replica.
+    /// Returns [`StoreError::Missing`] if the session does not exist, and [`StoreError::InUse`] if it is active in a
+    /// replica.
     pub fn remove(&self, store: &Store, id: &SessionId) -> Result<(), StoreError> {
         self.take(store, id)?;
         self.delete(id)?;

@@ -124,7 +124,7 @@ impl Cluster {
     /// Joins a cluster: connects, checks that the services keep their promises, and obtains a lease.
     ///
     /// # Errors
-    /// When a service cannot be reached, or does not keep its promises.
+    /// Fails if a service cannot be reached, or does not keep its promises.
     pub fn join(options: ClusterOptions) -> Result<Self, ClusterError> {
         let ClusterOptions { durability, session_timeout, run_ttl, max_wait, .. } = options;
         let ClusterOptions { store, coordinator, variables, address, .. } = options;

@@ -182,7 +182,7 @@ impl Cluster {
     /// it takes as long as two writes to the store.
     ///
     /// # Errors
-    /// When the state is not stored, or it is unknown whether it is. The session may have another owner then.
+    /// Fails if the state is not stored, or it is unknown whether it is. The session may have another owner then.
     pub(crate) fn commit(&self, store: &Store, id: &SessionId) -> Result<(), StoreError> {
         let slot = self.slot(id);
         // Until it is stored, calls for the session wait.
@@ -290,7 +290,7 @@ impl Cluster {
     /// time of the last use, since 1970, if it was used.
     ///
     /// # Errors
-    /// When the state is not stored.
+    /// Fails if the state is not stored.
     pub(crate) fn release(
         &self,
         store: &Store,
@@ -343,7 +343,7 @@ impl Cluster {
     /// Gives a session up that this replica has by its record only: an activation or a commit has failed in between.
     ///
     /// # Errors
-    /// When the coordinator does not answer.
+    /// Fails if the coordinator does not answer.
     pub(crate) async fn release_record(&self, id: &SessionId) -> Result<(), StoreError> {
         let (_slot, session) = self.lock_slot(id).await;
         if session.is_some() {
@@ -421,7 +421,7 @@ impl Cluster {
     /// Deletes a session in the store.
     ///
     /// # Errors
-    /// When the store cannot be reached, or another replica has the session.
+    /// Fails if the store cannot be reached, or another replica has the session.
     pub(crate) fn delete(&self, id: &SessionId) -> Result<(), StoreError> {
         let deleted = wait(&self.handle, self.replica.delete(key_of(id)))?;
         self.forget(id);

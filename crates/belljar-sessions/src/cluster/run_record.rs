@@ -80,12 +80,12 @@ impl RunRecord {
     }
 
     /// Returns the record of a run that is saved, at the replica `node`.
-    pub(super) fn of_saved(node: &str, session: &SessionId, owner: Option<&str>, run: &StoredRun) -> Self {
+    pub(super) fn from_saved(node: &str, session: &SessionId, owner: Option<&str>, run: &StoredRun) -> Self {
         Self::new(node, session, owner, &run.info, &run.questions)
     }
 
     /// Returns the record of a run as it is now, at the replica `node`.
-    pub(super) fn of_present(node: &str, run: &Run) -> Self {
+    pub(super) fn from_run(node: &str, run: &Run) -> Self {
         let record = Self::new(node, &run.session, run.owner(), &run.info, &run.visible_questions());
         Self { is_waiting: run.state().is_waiting(), ..record }
     }

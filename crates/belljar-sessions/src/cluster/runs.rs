@@ -88,7 +88,7 @@ impl Cluster {
         run: &StoredRun,
     ) -> Result<(), StoreError> {
         self.commit(store, session)?;
-        let record = RunRecord::of_saved(&self.node, session, owner, run);
+        let record = RunRecord::from_saved(&self.node, session, owner, run);
         let noted = self.noted_run(&run.info.id);
         wait(&self.handle, async {
             let mut noted = noted.lock().await;
@@ -100,7 +100,7 @@ impl Cluster {
     pub(crate) fn note_run(self: &Arc<Self>, session: &SessionId, owner: Option<&str>, run: &StoredRun) {
         // Locked now: the record of the end of the run is written afterwards.
         let Ok(mut noted) = self.noted_run(&run.info.id).try_lock_owned() else { return };
-        let record = RunRecord::of_saved(&self.node, session, owner, run);
+        let record = RunRecord::from_saved(&self.node, session, owner, run);
         let (this, id) = (self.clone(), run.info.id.clone());
         self.handle.spawn(async move {
             if let Err(error) = this.write_run(&id, record, &mut noted).await {
@@ -112,7 +112,7 @@ impl Cluster {
     /// Has other replicas find a run whose ID a client is about to get.
     ///
     /// # Errors
-    /// When the coordinator does not answer.
+    /// Fails if the coordinator does not answer.
     pub(crate) async fn publish_run(&self, run: &Run) -> Result<(), StoreError> {
         let id = &run.info.id;
         let noted = self.noted_run(id);
@@ -124,7 +124,7 @@ impl Cluster {
             self.drop_run(id);
             return Ok(());
         }
-        self.write_run(id, RunRecord::of_present(&self.node, run), &mut noted).await
+        self.write_run(id, RunRecord::from_run(&self.node, run), &mut noted).await
     }
 
     /// Writes the record of a run that this replica has, unless it is as it was written last.
@@ -185,7 +185,7 @@ impl Cluster {
             Noted::Over => return Ok(()),
             Noted::Written(record, _) if record.end.is_some() => return Ok(()),
             Noted::Written(record, version) => (RunRecord::clone(record), Some(version.clone())),
-            Noted::Nothing => (RunRecord::of_present(&self.node, run), None),
+            Noted::Nothing => (RunRecord::from_run(&self.node, run), None),
         };
         let records = self.services.records(RUNS)?;
         let bytes = encode(result)?;
@@ -332,7 +332,7 @@ impl Cluster {
     /// Returns the runs, with their sessions, whose replicas have ended, in the order of their IDs.
     ///
     /// # Errors
-    /// When the coordinator does not answer.
+    /// Fails if the coordinator does not answer.
     pub(crate) async fn orphaned_runs(&self) -> Result<Vec<(RunId, SessionId)>, StoreError> {
         let (mut orphaned, mut alive) = (Vec::new(), HashMap::from([(self.node.clone(), true)]));
         for (run, record) in self.read_runs().await? {
@@ -378,7 +378,7 @@ impl Cluster {
     /// first.
     ///
     /// # Errors
-    /// When the coordinator does not answer.
+    /// Fails if the coordinator does not answer.
     pub(crate) async fn distant_runs(
         &self,
         known: &[RunId],

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use belljar_store::{ClusterUrl, StoreUrl, Variables};
 
-/// When a call is answered whose session has changed.
+/// The event that a call waits for before it is answered, if its session has changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// When the store has the state: nothing that was answered is lost.
+    /// The store has the state: nothing that was answered is lost.
     #[default]
     Store,
-    /// When this machine has the state, which the store gets right after. A replica that ends in between loses it.
+    /// This machine has the state, which the store gets right after. A replica that ends in between loses it.
     Disk,
-    /// When the cell has ended: the store gets the state when the session sleeps or moves, or when its cell waits.
+    /// The cell has ended: the store gets the state when the session sleeps or moves, or when its cell waits.
     Memory,
 }
 

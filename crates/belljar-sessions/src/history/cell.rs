@@ -218,7 +218,7 @@ impl CellRecord {
         match result {
             Ok(report) => {
                 state.state = CellState::Completed(report.status.clone());
-                state.output = BoundedOutput::of(&report.outputs);
+                state.output = BoundedOutput::from_outputs(&report.outputs);
                 state.files.clone_from(&report.files);
                 let files: usize = report.files.iter().map(|change| FILE_BYTES + change.file.path.len()).sum();
                 state.other_bytes += files + size_of_error(&report.status);

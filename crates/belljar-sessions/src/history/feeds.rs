@@ -27,7 +27,7 @@ impl History {
     /// Records a session of feeds, which has begun.
     ///
     /// # Errors
-    /// When the system's random number generator fails.
+    /// Fails if the system's random number generator fails.
     pub fn begin_feeds(self: &Arc<Self>, owner: Option<&Owner>) -> std::io::Result<FeedsRecord> {
         let id = SessionId::random()?;
         let kind = HistoryKind::Feeds(parking_lot::Mutex::default());

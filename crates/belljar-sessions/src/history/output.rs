@@ -40,7 +40,7 @@ pub(super) struct BoundedOutput {
 
 impl BoundedOutput {
     /// Creates the output of a cell that has ended.
-    pub(super) fn of(outputs: &[Output]) -> Self {
+    pub(super) fn from_outputs(outputs: &[Output]) -> Self {
         let mut bounded = Self::default();
         for output in outputs {
             match output {

@@ -26,7 +26,7 @@ pub enum RunState {
     Completed,
 }
 
-/// What a run has come to.
+/// The outcome of a run so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RunOutcome {
@@ -85,7 +85,7 @@ impl RunState {
     /// Returns the state after an event.
     ///
     /// # Errors
-    /// When the event cannot happen in this state.
+    /// Fails if the event cannot happen in this state.
     pub fn after(self, event: RunEvent) -> Result<Self, InvalidEvent> {
         match (self, event) {
             (Self::Pending, RunEvent::Begin) | (Self::Waiting | Self::Asleep, RunEvent::Resume) => Ok(Self::Running),

@@ -25,7 +25,7 @@ impl Sessions {
     /// Finds out where a session is active. One that no replica has becomes active here.
     ///
     /// # Errors
-    /// When the cluster's store cannot be used.
+    /// Fails if the cluster's store cannot be used.
     pub async fn locate(&self, id: &SessionId) -> Result<Place, SessionError> {
         let Some(store) = &self.shared.services.store else { return Ok(Place::Here) };
         let Some(cluster) = store.cluster() else { return Ok(Place::Here) };
@@ -84,7 +84,7 @@ impl Sessions {
     /// then, wherever its session is.
     ///
     /// # Errors
-    /// When the cluster's store cannot be used.
+    /// Fails if the cluster's store cannot be used.
     pub async fn session_of_run(&self, run: &str) -> Result<Option<SessionId>, SessionError> {
         let (Some(cluster), Some(id)) = (self.cluster(), RunId::parse(run)) else { return Ok(None) };
         if let Some(run) = self.shared.runs.get(&id) {
@@ -113,7 +113,7 @@ impl Sessions {
     /// wait.
     ///
     /// # Errors
-    /// When the cluster's store cannot be used.
+    /// Fails if the cluster's store cannot be used.
     pub async fn distant_runs(&self) -> Result<Vec<DistantRun>, SessionError> {
         let Some(cluster) = self.cluster() else { return Ok(Vec::new()) };
         let known: Vec<RunId> = self.shared.runs.all().into_iter().map(|run| run.info.id.clone()).collect();
@@ -239,7 +239,7 @@ impl Sessions {
     /// Puts a session to sleep once its calls have ended, and gives it up, so that another replica can have it.
     ///
     /// # Errors
-    /// When its state cannot be stored.
+    /// Fails if the session's state cannot be stored.
     pub async fn hand_over(&self, id: &SessionId) -> Result<(), SessionError> {
         let Some(cluster) = self.cluster() else { return Ok(()) };
         let session = match self.shared.table.lock().get(id) {

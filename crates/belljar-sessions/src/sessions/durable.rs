@@ -60,7 +60,7 @@ impl Sessions {
     /// Returns a key for a purpose, which each process with the same data directory or store gets.
     ///
     /// # Errors
-    /// When there is no data directory, or its key cannot be read.
+    /// Fails if there is no data directory, or its key cannot be read.
     pub fn derive_key(&self, purpose: &str) -> Result<[u8; 32], StoreError> {
         let store = self.persistent_store().ok_or(StoreError::Damaged("there is no data directory"))?;
         store.derive_key(purpose)
@@ -74,7 +74,7 @@ impl Sessions {
     /// Creates the run of a cell that is about to be queued.
     ///
     /// # Errors
-    /// When the session does not exist.
+    /// Fails if the session does not exist.
     pub fn create_run(
         &self,
         session: &SessionId,
@@ -89,7 +89,7 @@ impl Sessions {
     /// backend cannot wait on the disk.
     ///
     /// # Errors
-    /// When the maximum number of sessions is open.
+    /// Fails if the maximum number of sessions is open.
     pub fn create_program(&self, program: OneShotRequest, arguments: Value) -> Result<Option<Arc<Run>>, SessionError> {
         let code = program.code.clone();
         let Some(kernel) = self.shared.services.backend.program(program) else { return Ok(None) };
@@ -103,7 +103,7 @@ impl Sessions {
     /// Ends the session of a program that has ended.
     ///
     /// # Errors
-    /// When it has ended before, or its files cannot be deleted.
+    /// Fails if the session has ended before, or its files cannot be deleted.
     pub fn end_program(&self, run: &Run) -> impl Future<Output = Result<(), SessionError>> + Send + use<> {
         self.for_owner(run.owner.clone()).end(&run.session)
     }
@@ -129,7 +129,7 @@ impl Sessions {
     /// Runs a cell as a run. Dropping the future does not end the cell: see [`Run::cancel`].
     ///
     /// # Errors
-    /// When the cell was not run. The report contains the errors of the cell itself.
+    /// Fails if the cell was not run. The report contains the errors of the cell itself.
     pub fn execute_run(
         &self,
         run: &Arc<Run>,
@@ -325,7 +325,7 @@ impl Sessions {
     /// behind it.
     ///
     /// # Errors
-    /// When the session does not exist, or cannot be copied.
+    /// Fails if the session does not exist, or cannot be copied.
     pub fn fork_run(&self, id: &SessionId) -> Result<Option<(SessionId, Arc<Run>, ResumedReport)>, SessionError> {
         let session = self.open(id)?;
         let Some(store) = self.persistent_store() else { return Ok(None) };

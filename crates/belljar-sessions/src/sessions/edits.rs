@@ -12,7 +12,7 @@ impl Sessions {
     /// Writes a file of a session, and creates the directories on its path.
     ///
     /// # Errors
-    /// When the path is not one inside of the session, the file is too large, or the session does not exist.
+    /// Fails if the path is not one inside of the session, the file is too large, or the session does not exist.
     pub fn write(
         &self,
         id: &SessionId,
@@ -26,8 +26,8 @@ impl Sessions {
     /// if that changes. No other call to the session comes between. `bytes` is the size of what `edit` holds.
     ///
     /// # Errors
-    /// When the session does not exist, or the new content cannot be written. `edit` receives the error of a file that
-    /// cannot be read, or does not exist.
+    /// Fails if the session does not exist, or the new content cannot be written. The error of a file that cannot be
+    /// read, or does not exist, is passed to `edit`.
     pub fn edit<T, E>(
         &self,
         id: &SessionId,

@@ -98,7 +98,7 @@ impl Sessions {
     /// Returns the cells of a session in the store, as cells of a notebook: those of earlier servers, too.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// Fails if the cells cannot be read.
     pub fn stored_cells(&self, id: &SessionId) -> Result<Vec<Value>, SessionError> {
         let store = self.shared.services.store.as_ref().filter(|store| store.is_persistent());
         Ok(store.map(|store| store.cells(id)).transpose()?.unwrap_or_default())
@@ -107,7 +107,7 @@ impl Sessions {
     /// Puts a session on the disk if no call runs, or if its cell waits and is saved. Returns whether it sleeps now.
     ///
     /// # Errors
-    /// When the session does not exist, or cannot be saved.
+    /// Fails if the session does not exist, or cannot be saved.
     pub async fn sleep(&self, id: &SessionId) -> Result<bool, SessionError> {
         if self.shared.services.store.is_none() {
             return Ok(false);
@@ -143,7 +143,7 @@ impl Sessions {
     /// of the session can choose.
     ///
     /// # Errors
-    /// When the session does not exist, or its kernel cannot evaluate expressions now.
+    /// Fails if the session does not exist, or its kernel cannot evaluate expressions now.
     pub fn evaluate(
         &self,
         id: &SessionId,

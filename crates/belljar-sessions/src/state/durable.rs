@@ -100,7 +100,7 @@ impl SessionState {
     /// The cell waits on until they reply, and stays on the disk.
     ///
     /// # Errors
-    /// When the cell cannot be restored.
+    /// Fails if the cell cannot be restored.
     pub(crate) fn wake_for_calls(&mut self, services: &SessionServices) -> Result<(), SessionError> {
         let is_asleep = matches!(self.kernel, KernelState::Asleep);
         let Some(durable) = self.durable() else { return Ok(()) };
@@ -123,7 +123,7 @@ impl SessionState {
     /// Saves the cell, which waits and goes on by itself after `timer`. Returns whether it is saved.
     ///
     /// # Errors
-    /// When the state cannot be written.
+    /// Fails if the state cannot be written.
     pub(crate) fn save_waiting(
         &mut self,
         services: &SessionServices,

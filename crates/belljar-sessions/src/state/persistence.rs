@@ -26,7 +26,7 @@ impl SessionState {
     /// Has the cluster's store have the session, if there is a cluster: what was answered is not lost.
     ///
     /// # Errors
-    /// When the state is not stored. If another replica may have the session, it is not active here any more.
+    /// Fails if the state is not stored. If another replica may have the session, it is not active here any more.
     pub(super) fn commit(&mut self, services: &SessionServices) -> Result<(), SessionError> {
         let Some(store) = &services.store else { return Ok(()) };
         let committed = match store.cluster() {

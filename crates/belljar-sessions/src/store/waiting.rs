@@ -162,7 +162,7 @@ impl Store {
     /// Returns a key for a purpose other than signing. Each process with this directory gets the same one.
     ///
     /// # Errors
-    /// When the key of the directory cannot be read or created.
+    /// Fails if the key of the directory cannot be read or created.
     pub fn derive_key(&self, purpose: &str) -> Result<[u8; KEY_LENGTH], StoreError> {
         Ok(self.signer()?.sign(format!("key: {purpose}").as_bytes()))
     }
@@ -300,7 +300,7 @@ impl Store {
     /// Returns the runs of all sessions, as their headers have them: the signature is checked when a run goes on.
     ///
     /// # Errors
-    /// When the directory cannot be read.
+    /// Fails if the directory cannot be read.
     pub fn runs(&self) -> io::Result<Vec<ListedRun>> {
         let ids = self.root.names()?.into_iter().filter_map(|name| SessionId::parse(&name));
         let mut runs: Vec<ListedRun> = ids.filter_map(|id| self.listed_run(id)).collect();
@@ -333,7 +333,7 @@ impl Store {
     /// Leaves a command for the process that has a run, or will have it.
     ///
     /// # Errors
-    /// When the command cannot be written.
+    /// Fails if the command cannot be written.
     pub fn command_run(&self, run: &RunId, command: &RunCommand) -> Result<(), StoreError> {
         self.write_of_run(run, ANSWER, &serde_json::json!({ "run": run, "command": command }))
     }
@@ -341,7 +341,7 @@ impl Store {
     /// Takes the commands for runs.
     pub(crate) fn take_run_commands(&self) -> Vec<(RunId, RunCommand)> {
         #[derive(Deserialize)]
-        struct Stored {
+        struct StoredCommand {
             run: RunId,
             command: RunCommand,
         }
@@ -352,7 +352,7 @@ impl Store {
             let content = self.read_signed(&directory, ANSWER, MAX_ANSWER)?;
             // Removed first: a command is carried out once.
             directory.remove(ANSWER).ok()?;
-            let stored: Stored = serde_json::from_slice(&content).ok()?;
+            let stored: StoredCommand = serde_json::from_slice(&content).ok()?;
             (stored.run == id).then_some((id, stored.command))
         };
         ids.filter_map(take).collect()

@@ -54,7 +54,7 @@ fn next_load(current: &LoadState, reading: MemoryReading, thresholds: LoadThresh
 /// default, it is that of the process.
 ///
 /// # Errors
-/// When no thread can be started.
+/// Fails if no thread can be started.
 pub fn watch_memory(tenants: &Tenants, thresholds: LoadThresholds, directory: Option<PathBuf>) -> std::io::Result<()> {
     if thresholds.stall <= 0.0 && thresholds.used <= 0.0 {
         return Ok(());

@@ -38,7 +38,7 @@ impl QuotaTable {
     /// Parses a file.
     ///
     /// # Errors
-    /// When the text is not TOML, or has other tables, keys or values than those of quotas.
+    /// Fails if the text is not TOML, or has other tables, keys or values than those of quotas.
     pub fn parse(text: &str) -> Result<Self, QuotaFileError> {
         let file: toml::Table = toml::from_str(text).map_err(|error| QuotaFileError::Syntax(error.to_string()))?;
         let mut table = Self::default();

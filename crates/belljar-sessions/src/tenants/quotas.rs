@@ -183,7 +183,7 @@ impl QuotaSettings {
     /// Sets a quota to the value of a file or an option.
     ///
     /// # Errors
-    /// When the key does not exist, or the value is not one of it.
+    /// Fails if the key does not exist, or the value is not valid for it.
     pub(crate) fn set(&mut self, key: &str, value: &str) -> Result<(), InvalidQuota> {
         let is_unlimited = value == "unlimited";
         if key == WEIGHT {
@@ -219,7 +219,7 @@ impl QuotaSettings {
     /// Parses `KEY=VALUE`.
     ///
     /// # Errors
-    /// When the text does not have that form, or the key or the value does not exist.
+    /// Fails if the text does not have that form, or the key or the value does not exist.
     pub fn parse_option(text: &str) -> Result<Self, InvalidQuota> {
         let (key, value) = text.split_once('=').ok_or_else(|| InvalidQuota::Form(shortened(text)))?;
         let mut settings = Self::default();

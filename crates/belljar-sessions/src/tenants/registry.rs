@@ -179,7 +179,7 @@ impl Tenants {
     /// Counts a session of Monty's protocol.
     ///
     /// # Errors
-    /// When the quota of sessions is used up.
+    /// Fails if the quota of sessions is used up.
     pub fn begin_session(&self, tenant: &Tenant) -> Result<SessionSlot, WorkRefusal> {
         let in_table = self.0.session_counter.get().map_or(0, |counter| counter(tenant));
         tenant.begin_session(in_table)

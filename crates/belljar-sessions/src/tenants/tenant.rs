@@ -215,7 +215,7 @@ impl Tenant {
     /// Checks that the owner may have another session; `in_table` is the number of those in the table of sessions.
     ///
     /// # Errors
-    /// When the quota is used up.
+    /// Fails if the quota is used up.
     pub(crate) fn check_sessions(&self, in_table: usize) -> Result<(), WorkRefusal> {
         let Some(limit) = self.0.quotas.lock().sessions else { return Ok(()) };
         let used = in_table + self.0.connections.load(Ordering::Relaxed);
@@ -228,7 +228,7 @@ impl Tenant {
     /// Counts a session that is not in the table, which has `in_table` sessions of this owner.
     ///
     /// # Errors
-    /// When the quota is used up.
+    /// Fails if the quota is used up.
     pub(super) fn begin_session(&self, in_table: usize) -> Result<SessionSlot, WorkRefusal> {
         // Counted first, so that no two are admitted for one place.
         self.0.connections.fetch_add(1, Ordering::Relaxed);
@@ -244,7 +244,7 @@ impl Tenant {
     /// Checks that the owner's code may have another interpreter.
     ///
     /// # Errors
-    /// When its memory would exceed the quota.
+    /// Fails if the interpreter's memory would exceed the quota.
     pub fn check_memory(&self) -> Result<(), WorkRefusal> {
         let Some(limit) = self.0.quotas.lock().memory else { return Ok(()) };
         let used = self.0.memory.load(Ordering::Relaxed);
@@ -267,7 +267,7 @@ impl Tenant {
     /// Checks that the owner's sessions may store more.
     ///
     /// # Errors
-    /// When the quota is used up.
+    /// Fails if the quota is used up.
     pub(crate) fn check_storage(&self) -> Result<(), WorkRefusal> {
         let Some(limit) = self.0.quotas.lock().storage else { return Ok(()) };
         let used: u64 = self.0.stored.lock().values().sum();

@@ -15,7 +15,7 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    pub(super) fn of(server: &Server) -> Self {
+    pub(super) fn new(server: &Server) -> Self {
         let cluster = server.sessions().and_then(|sessions| sessions.cluster().cloned());
         Self { cluster, has_lost_lease: Arc::default() }
     }
@@ -37,7 +37,7 @@ impl Ending {
     /// Checks why the server has ended.
     ///
     /// # Errors
-    /// When it has lost its lease.
+    /// Fails if the server has lost its lease.
     pub(super) fn check(&self) -> Result<(), CommandError> {
         if self.has_lost_lease.load(Ordering::Relaxed) {
             return Err(CommandError::new("this replica has lost its lease: other replicas have its sessions now")

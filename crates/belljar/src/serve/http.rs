@@ -119,7 +119,7 @@ pub(crate) fn http(
         let options = HttpOptions { monty: workers, ..options };
         // The end of a terminal ends the server; from a service manager, SIGHUP asks to read files again.
         let in_terminal = std::io::stdin().is_terminal();
-        let ending = Ending::of(&server);
+        let ending = Ending::new(&server);
         // Before the address is known: from then on, the server can be asked to end.
         let shutdown = ending.wait(in_terminal);
         eprintln!("listening on {address}/{path}");

@@ -403,7 +403,7 @@ pub(crate) fn stdio(global: &GlobalOptions, arguments: &ServeArguments, observab
     run_on(single_thread(), global, observability, async |tracker, observability| {
         let server = arguments.server(global, tracker, observability, "stdio")?;
         observability.export_metrics(&server)?;
-        let ending = Ending::of(&server);
+        let ending = Ending::new(&server);
         let served = belljar_server::serve_stdio(server, ending.wait(true)).await;
         served.map_err(|error| CommandError::from_error(&error))?;
         ending.check()

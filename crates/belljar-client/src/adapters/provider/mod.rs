@@ -239,7 +239,7 @@ impl ProviderTools {
     ///
     /// # Errors
     ///
-    /// [`ProviderError`] if the response is an error or not a response of this provider.
+    /// Returns [`ProviderError`] if the response is an error or not a response of this provider.
     pub fn read(&self, response: &Value) -> Result<ProviderTurn, ProviderError> {
         let error = response.get("error").filter(|error| !error.is_null());
         if let Some(error) = error {

@@ -141,8 +141,8 @@ impl AnyServerBuilder {
     ///
     /// # Errors
     ///
-    /// [`McpError::Config`] if HTTP does not allow the name or value, if the name is reserved for the protocol, or if
-    /// the server is not reached over HTTP.
+    /// Returns [`McpError::Config`] if HTTP does not allow the name or value, if the name is reserved for the protocol,
+    /// or if the server is not reached over HTTP.
     pub fn header(self, name: &str, value: &str) -> Result<Self, McpError> {
         self.http("header", |endpoint| endpoint.set_header(name, value))
     }
@@ -176,7 +176,7 @@ impl AnyServerBuilder {
     ///
     /// # Errors
     ///
-    /// [`McpError::Config`] if the server is not reached over HTTP.
+    /// Returns [`McpError::Config`] if the server is not reached over HTTP.
     pub fn bearer_token(self, token: impl Into<String>) -> Result<Self, McpError> {
         self.http("bearer_token", |endpoint| {
             endpoint.bearer = Some(token.into());
@@ -198,7 +198,7 @@ impl AnyServerBuilder {
     ///
     /// # Errors
     ///
-    /// [`McpError::Config`] if the server is not reached over HTTP.
+    /// Returns [`McpError::Config`] if the server is not reached over HTTP.
     #[cfg(feature = "oauth")]
     pub fn oauth(self, oauth: OAuth) -> Result<Self, McpError> {
         self.http("oauth", |endpoint| {
@@ -219,7 +219,7 @@ impl AnyServerBuilder {
     ///
     /// # Errors
     ///
-    /// [`McpError::Config`] if the server is not reached over HTTP.
+    /// Returns [`McpError::Config`] if the server is not reached over HTTP.
     pub fn header_provider(self, provider: impl HeaderProvider) -> Result<Self, McpError> {
         self.http("header_provider", |endpoint| {
             endpoint.provider = Some(Arc::new(provider));
@@ -240,7 +240,7 @@ impl AnyServerBuilder {
     ///
     /// # Errors
     ///
-    /// [`McpError::Config`] if the server is not reached over HTTP.
+    /// Returns [`McpError::Config`] if the server is not reached over HTTP.
     pub fn http_client(self, client: reqwest::Client) -> Result<Self, McpError> {
         self.http("http_client", |endpoint| {
             endpoint.client = Some(client);
@@ -278,7 +278,7 @@ impl AnyServerBuilder {
     ///
     /// # Errors
     ///
-    /// [`McpError::Config`] if the server is not a child process.
+    /// Returns [`McpError::Config`] if the server is not a child process.
     pub fn arg(self, argument: impl AsRef<OsStr>) -> Result<Self, McpError> {
         self.child("arg", |process| process.args.push(argument.as_ref().to_owned()))
     }
@@ -295,7 +295,7 @@ impl AnyServerBuilder {
     ///
     /// # Errors
     ///
-    /// [`McpError::Config`] if the server is not a child process.
+    /// Returns [`McpError::Config`] if the server is not a child process.
     pub fn env(self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Result<Self, McpError> {
         self.child("env", |process| process.env.push((name.as_ref().to_owned(), value.as_ref().to_owned())))
     }
@@ -312,7 +312,7 @@ impl AnyServerBuilder {
     ///
     /// # Errors
     ///
-    /// [`McpError::Config`] if the server is not a child process.
+    /// Returns [`McpError::Config`] if the server is not a child process.
     pub fn inherit_env(self) -> Result<Self, McpError> {
         self.child("inherit_env", |process| process.inherits_env = true)
     }
@@ -329,7 +329,7 @@ impl AnyServerBuilder {
     ///
     /// # Errors
     ///
-    /// [`McpError::Config`] if the server is not a child process.
+    /// Returns [`McpError::Config`] if the server is not a child process.
     pub fn stderr(self, destination: ChildStderr) -> Result<Self, McpError> {
         self.child("stderr", |process| process.stderr = destination)
     }
@@ -346,7 +346,7 @@ impl AnyServerBuilder {
     ///
     /// # Errors
     ///
-    /// [`McpError::Config`] if the server is not a child process.
+    /// Returns [`McpError::Config`] if the server is not a child process.
     pub fn cwd(self, directory: impl Into<std::path::PathBuf>) -> Result<Self, McpError> {
         self.child("cwd", |process| process.cwd = Some(directory.into()))
     }

@@ -102,7 +102,7 @@ impl ServerBuilder<StreamableHttp> {
     ///
     /// # Errors
     ///
-    /// [`McpError::Config`] if this is not an `http` or `https` URL.
+    /// Returns [`McpError::Config`] if this is not an `http` or `https` URL.
     pub fn new(url: impl AsRef<str>) -> Result<Self, McpError> {
         Ok(Self::over(StreamableHttp { endpoint: HttpEndpoint::new(url.as_ref())? }))
     }
@@ -122,7 +122,7 @@ impl ServerBuilder<Sse> {
     ///
     /// # Errors
     ///
-    /// [`McpError::Config`] if this is not an `http` or `https` URL.
+    /// Returns [`McpError::Config`] if this is not an `http` or `https` URL.
     pub fn new(url: impl AsRef<str>) -> Result<Self, McpError> {
         Ok(Self::over(Sse { endpoint: HttpEndpoint::new(url.as_ref())? }))
     }
@@ -141,8 +141,8 @@ impl<T: HttpServerBuilderExt> ServerBuilder<T> {
     ///
     /// # Errors
     ///
-    /// [`McpError::Config`] if HTTP does not allow the name or value, or if the name is reserved for the protocol
-    /// (`accept`, `mcp-session-id`, …).
+    /// Returns [`McpError::Config`] if HTTP does not allow the name or value, or if the name is reserved for the
+    /// protocol (`accept`, `mcp-session-id`, …).
     pub fn header(mut self, name: &str, value: &str) -> Result<Self, McpError> {
         self.transport.endpoint().set_header(name, value)?;
         Ok(self)

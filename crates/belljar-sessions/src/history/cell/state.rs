@@ -1,4 +1,4 @@
-//! What a recorded cell has done so far.
+//! The state of a recorded cell: its output, calls and connections so far.
 
 use belljar_core::{CellStatus, ConnectionRecord, ToolCallEvent};
 
