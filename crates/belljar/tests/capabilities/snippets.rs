@@ -263,8 +263,10 @@ fn check(snippet: &Snippet, sandbox: Sandbox) -> Result<(), Failed> {
         arguments["timeout"] = json!(seconds);
     }
     let mut wire = server.lock().unwrap_or_else(PoisonError::into_inner);
-    let answer: Value = serde_json::from_str(&text(&wire.call(arguments)))?;
+    let answer = text(&wire.call(arguments));
     drop(wire);
+    // Errors of the sandbox itself are plain text.
+    let answer: Value = serde_json::from_str(&answer).map_err(|error| format!("{error}: {answer}"))?;
     let expected = snippet.expectation(sandbox);
     let lines = answer["output"].as_array().into_iter().flatten();
     let output: Vec<&str> = lines.filter_map(Value::as_str).collect();
