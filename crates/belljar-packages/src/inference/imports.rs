@@ -251,7 +251,7 @@ fn is_named(expression: &Expr, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{ImportScope, all_from_source, from_source};
+    use super::{ImportScope, UNCHECKED_BYTES, all_from_source, from_source};
 
     /// Returns the names of imported modules, with the suffix `?` if the import is optional.
     fn imports(source: &str) -> Vec<String> {
