@@ -18,8 +18,8 @@ belljar_testing::trials! {
 
 /// The wheel, of which the index never sends the end.
 const WHEEL: &str = "belljar_stalling-1.0-py3-none-any.whl";
-/// The time limit of an installation in seconds. On a busy machine, pip takes some of it until it asks for the wheel; it
-/// gives up by itself after 15 s without a byte.
+/// The time limit of an installation in seconds. On a busy machine, pip takes some of it until it asks for the wheel.
+/// pip gives up by itself after 15 s without a byte.
 const INSTALL_TIMEOUT: u64 = 10;
 /// The size of the wheel in bytes, according to the index.
 const WHEEL_BYTES: usize = 10_000_000;

@@ -74,8 +74,8 @@ impl Gate {
         shared.replica_with("streamable-http-stateless", &["--toolset", toolset, "--mount", &mount])
     }
 
-    /// Returns code that waits until the gate is opened under this name, and has the value of `last`. It waits for longer
-    /// than a call may before it becomes a task.
+    /// Returns code that waits until the gate is opened under this name, and has the value of `last`. It waits for
+    /// longer than a call may before it becomes a task.
     fn code(name: &str, last: &str) -> String {
         format!("import asyncio, os\nwhile not os.path.exists('/gate/{name}'): await asyncio.sleep(4)\n{last}")
     }
