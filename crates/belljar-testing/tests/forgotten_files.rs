@@ -66,13 +66,16 @@ fn every_data_file_of_tests_is_read() {
     assert_eq!(unread, Vec::<PathBuf>::new(), "no test names these files");
 }
 
-/// Folders, relative to a package, all of whose files a test reads: it lists the folder and those in it.
-const LISTED_FOLDERS: [&str; 3] = ["tests/cells", "tests/snippets/sandboxes", "tests/stored"];
+/// Folders, relative to a package, all of whose files a test reads: it lists the folder.
+const LISTED_FOLDERS: [&str; 2] = ["tests/cells", "tests/snippets/sandboxes"];
+/// A folder of which a test reads all files, also those in folders within.
+const LISTED_TREE: &str = "tests/stored";
 
 /// Returns whether other code of the package names `file`, or reads its folder.
 fn is_read(package: &Path, file: &Path, code: &[(PathBuf, String)]) -> bool {
     let package = normal(package);
-    if LISTED_FOLDERS.iter().any(|listed| file.starts_with(package.join(listed))) {
+    let is_in = |listed: &&str| file.parent().is_some_and(|folder| package.join(listed) == folder);
+    if LISTED_FOLDERS.iter().any(is_in) || file.starts_with(package.join(LISTED_TREE)) {
         return true;
     }
     // A name, perhaps without its extension: a list of programs or of Python modules.
@@ -95,6 +98,7 @@ fn file_that_is_not_named_is_found() {
         ("tests/data/named.py", true),
         ("tests/data/listed.py", true),
         ("tests/cells/any.py", true),
+        ("tests/stored/deeper/any", true),
         ("tests/data/forgotten.py", false),
         ("tests/data/list.py", false),
         ("tests/cells/deeper/any.py", false),
