@@ -4,8 +4,10 @@
 //! a limit that it keeps when it runs alone. A second run tells such a test from a defect, and names it.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::workspace::{as_by_hand, workspace};
 
@@ -18,6 +20,8 @@ and programs that end without a result, do not get a second run.";
 
 /// The maximum number of tests that run a second time.
 const MAX_REPEATED: usize = 3;
+/// The time within which the rest of the output of a command that has ended must be read.
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs the chore. Returns whether all tests have passed, at the latest in their second run.
 pub(crate) fn main(mut arguments: impl Iterator<Item = String>) -> Result<bool, String> {
@@ -50,25 +54,46 @@ struct Run {
 
 /// Runs `cargo test` with these arguments, and passes its output on.
 fn run(arguments: &[&str]) -> Result<Run, String> {
-    let failed = |error| format!("failed to run cargo: {error}");
-    let (output, input) = std::io::pipe().map_err(failed)?;
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     as_by_hand(&mut command);
     command.args(["test", "--workspace", "--locked"]).args(arguments).current_dir(workspace()?);
+    watch(command, io::stdout())
+}
+
+/// Runs a command, and passes its output on to `printed`. A process that it leaves may keep the output open: its end is
+/// not awaited.
+fn watch(mut command: Command, printed: impl Write + Send + 'static) -> Result<Run, String> {
+    let failed = |error| format!("failed to run cargo: {error}");
+    let (output, input) = io::pipe().map_err(failed)?;
     command.stdout(input.try_clone().map_err(failed)?).stderr(input);
     let mut child = command.spawn().map_err(failed)?;
     // It has the ends of the pipe that are written to, which would keep the pipe open.
     drop(command);
-    let mut report = Report::default();
+    let report = Arc::new(Mutex::new(Report::default()));
+    let (has_ended, ended) = std::sync::mpsc::channel();
+    let reading = report.clone();
+    std::thread::spawn(move || {
+        let _ = has_ended.send(pass_on(output, printed, &reading));
+    });
+    let status = child.wait().map_err(failed)?;
+    // What was written before the end is in the pipe.
+    if let Ok(passed_on) = ended.recv_timeout(OUTPUT_TIMEOUT) {
+        passed_on.map_err(failed)?;
+    }
+    let report = std::mem::take(&mut *report.lock().unwrap_or_else(PoisonError::into_inner));
+    Ok(Run { succeeded: status.success(), report })
+}
+
+/// Writes what is read, and notes the results in it.
+fn pass_on(output: impl Read, mut printed: impl Write, report: &Mutex<Report>) -> io::Result<()> {
     let mut output = BufReader::new(output);
     let mut line = Vec::new();
-    while output.read_until(b'\n', &mut line).map_err(failed)? > 0 {
-        std::io::stdout().write_all(&line).map_err(failed)?;
-        report.read(String::from_utf8_lossy(&line).trim_end());
+    while output.read_until(b'\n', &mut line)? > 0 {
+        printed.write_all(&line)?;
+        report.lock().unwrap_or_else(PoisonError::into_inner).read(String::from_utf8_lossy(&line).trim_end());
         line.clear();
     }
-    let status = child.wait().map_err(failed)?;
-    Ok(Run { succeeded: status.success(), report })
+    Ok(())
 }
 
 /// The results that `cargo test` has printed.
@@ -126,6 +151,21 @@ test cluster::tasks::third ... ignored
 test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 2.00s
 error: 1 target failed:
     `-p belljar --test it`";
+
+    #[test]
+    fn output_is_read_until_the_command_ends() {
+        let mut command = Command::new("sh");
+        // The process in the background keeps the output open.
+        command.args([
+            "-c",
+            "sleep 60 & echo 'test a ... FAILED'; echo 'test result: FAILED. 2 passed; 1 failed;'; exit 1",
+        ]);
+        let begin = std::time::Instant::now();
+        // Not printed: it would be read as results of this run.
+        let run = watch(command, io::sink()).unwrap();
+        assert!(!run.succeeded && begin.elapsed() < Duration::from_secs(50));
+        assert_eq!((run.report.passed, run.report.failed, run.report.names.len()), (2, 1, 1));
+    }
 
     fn report(lines: &str) -> Report {
         let mut report = Report::default();
