@@ -118,7 +118,8 @@ impl Report {
             text.rsplit_once(before).and_then(|(_, number)| number.parse().ok()).unwrap_or(0)
         };
         if let Some(name) = line.strip_prefix("test ").and_then(|line| line.strip_suffix(" ... FAILED")) {
-            self.names.insert(name.to_owned());
+            // Programs without libtest's harness align the results.
+            self.names.insert(name.trim_end().to_owned());
         } else if line.starts_with("test result: ") {
             self.passed += count(" ", " passed;");
             self.failed += count(" ", " failed;");
@@ -146,7 +147,7 @@ mod tests {
     const FAILURE: &str = "\
 running 3 tests
 test sessions::order::first ... ok
-test cluster::tasks::second ... FAILED
+test cluster::tasks::second     ... FAILED
 test cluster::tasks::third ... ignored
 test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 2.00s
 error: 1 target failed:
