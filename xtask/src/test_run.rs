@@ -39,19 +39,16 @@ pub(crate) fn main(mut arguments: impl Iterator<Item = String>) -> Result<bool, 
     }
     let Some(names) = first.report.repeatable() else { return Ok(false) };
     println!("\nrun a second time: {}", names.join(", "));
-    let mut failed = Vec::new();
-    for name in &names {
+    let (mut unsteady, mut failed) = (Vec::new(), Vec::new());
+    for name in names {
         // Programs without libtest's harness take one name.
         let second = run(&["--tests", "--", "--test-threads=1", "--exact", name])?;
         // A name that no program knows would be a run of no tests.
-        if !second.succeeded || second.report.passed == 0 {
-            failed.push(*name);
-        }
+        let has_passed = second.succeeded && second.report.passed > 0;
+        if has_passed { unsteady.push(name) } else { failed.push(name) }
     }
-    println!("\nunsteady, or failed: {}", names.join(", "));
-    if !failed.is_empty() {
-        println!("failed in the second run, too: {}", failed.join(", "));
-    }
+    println!("\npassed in the second run only: {}", unsteady.join(", "));
+    println!("failed in both runs: {}", failed.join(", "));
     Ok(failed.is_empty())
 }
 
