@@ -370,9 +370,8 @@ impl SessionState {
     /// Returns whether a cell has ended its interpreter because its call was cancelled, while the state from before it
     /// is stored. The session goes on from that: what was answered before is not lost.
     fn loses_to_cancellation(&self, services: &SessionServices, status: &CellStatus) -> bool {
-        let store = services.store.as_deref().filter(|store| store.is_persistent());
-        matches!(status, CellStatus::KernelDied(ExitReason::Cancelled))
-            && store.is_some_and(|store| store.header(&self.id).is_ok())
+        let is_persistent = services.store.as_deref().is_some_and(Store::is_persistent);
+        matches!(status, CellStatus::KernelDied(ExitReason::Cancelled)) && is_persistent && self.has_state(services)
     }
 
     /// Reports and stores a cell that has ended.
@@ -385,7 +384,12 @@ impl SessionState {
     ) -> Result<CellReport, SessionError> {
         activity.end(&result.status);
         let KernelState::Running(kernel) = &mut self.kernel else { return Err(SessionError::Gone) };
-        if matches!(result.status, CellStatus::KernelDied(_)) {
+        if let CellStatus::KernelDied(reason) = &result.status {
+            tracing::debug!(
+                session = self.id.as_str(),
+                ?reason,
+                "the interpreter of a session has ended, and starts again"
+            );
             kernel.restart()?;
         }
         let limits = *services.backend.limits();

@@ -14,8 +14,9 @@ use crate::session::milliseconds;
 use crate::sessions::milliseconds_now;
 use crate::store::{Store, StoreError};
 
-/// The time for which a session stays in this replica although the call that was admitted for it has not arrived.
-const MAX_ARRIVAL: Duration = Duration::from_secs(5);
+/// The time for which a session stays in this replica although the call that was admitted for it has not arrived. A call
+/// that arrives later would find that its session does not exist; one that is refused ends the time.
+const MAX_ARRIVAL: Duration = Duration::from_secs(30);
 
 /// The place of a session that this replica owns, or is about to.
 #[derive(Default)]
@@ -104,7 +105,7 @@ impl Cluster {
         })
     }
 
-    /// Notes that a call is in the queue of its session.
+    /// Notes that a call is in the queue of its session, or was refused.
     pub(crate) fn note_arrival(&self, id: &SessionId) {
         if let Some(slot) = self.find_slot(id) {
             slot.use_of.lock().expects_call = None;
@@ -148,6 +149,8 @@ impl Cluster {
         let place = match self.replica.activate(key_of(id)).await {
             Ok(Activation::Owned(ownership)) => match fetch(store, id, &ownership).await {
                 Ok(stored) => {
+                    let epoch = ownership.epoch().await;
+                    tracing::debug!(session = id.as_str(), epoch, "a session is active here");
                     let last_used = self.last_use(&ownership.facts().await);
                     *owned = Some(OwnedSession { ownership, stored });
                     let expects_call = expects_call.then(Instant::now);
@@ -227,6 +230,7 @@ impl Cluster {
         id: &SessionId,
         error: &StoreError,
     ) {
+        tracing::debug!(session = id.as_str(), %error, has_session = session.is_some(), "a session was not stored");
         if !error.has_lost_session() {
             return slot.set_owned(true);
         }
@@ -235,13 +239,13 @@ impl Cluster {
         {
             tracing::warn!(%error, "failed to give up a session whose files are missing");
         }
-        // Before another call activates the session, which writes its files again.
         *session = None;
-        self.forget(id);
+        slot.set_owned(false);
+        // While the slot is locked: a call that activates the session afterwards writes its files again.
         if let Err(error) = store.remove(id) {
             tracing::warn!(%error, "failed to delete the files of a session that was lost");
         }
-        slot.set_owned(false);
+        self.forget(id);
     }
 
     async fn commit_owned(
@@ -313,10 +317,11 @@ impl Cluster {
                 return Err(error);
             }
             *session = None;
-            // Before another call activates the session, which writes its files again.
+            tracing::debug!(session = id.as_str(), "a session was given up");
+            // While the slot is locked: a call that activates the session afterwards writes its files again.
+            let removed = store.remove(id);
             self.forget(id);
-            store.remove(id)?;
-            Ok(true)
+            removed.map(|()| true)
         })
     }
 

@@ -76,9 +76,12 @@ impl Sessions {
         kind: JobKind,
         work: Work<T>,
     ) -> Result<(CallTicket, oneshot::Receiver<Result<T, SessionError>>), SessionError> {
-        self.check_audit()?;
-        self.tenant.check_storage()?;
-        let (call, ticket) = self.shared.pool.admit(&self.tenant)?;
+        let admit = || {
+            self.check_audit()?;
+            self.tenant.check_storage()?;
+            Ok::<_, SessionError>(self.shared.pool.admit(&self.tenant)?)
+        };
+        let (call, ticket) = admit().inspect_err(|_| self.note_arrival(&session.id))?;
         let pool = self.shared.pool.clone();
         let admitted = move |state: &mut SessionState, session: &Session| {
             if !ticket.begin() {
@@ -142,21 +145,30 @@ impl Sessions {
                     };
                     if let Err(busy) = submitted {
                         session.clear_queue();
+                        self.note_arrival(&session.id);
                         return Err(busy.into());
                     }
                     break;
                 }
-                SubmitResult::Full(waiting) => return Err(SessionError::Queue { waiting }),
+                SubmitResult::Full(waiting) => {
+                    self.note_arrival(&session.id);
+                    return Err(SessionError::Queue { waiting });
+                }
                 SubmitResult::Closed(back) => {
                     job = back;
                     session = self.shared.open(&session.id, session.owner.as_ref())?;
                 }
             }
         }
-        if let Some(cluster) = self.cluster() {
-            cluster.note_arrival(&session.id);
-        }
+        self.note_arrival(&session.id);
         Ok(answer)
+    }
+
+    /// Notes that a call for a session is in its queue, or was refused: the session may be given up once it is idle.
+    fn note_arrival(&self, id: &SessionId) {
+        if let Some(cluster) = self.cluster() {
+            cluster.note_arrival(id);
+        }
     }
 
     /// Closes the queue of a session. `last` runs after the queued jobs.
