@@ -215,16 +215,11 @@ fn answer(args: &RunArgs, answer: &RunAnswer, what: &str) -> Result<(), CommandE
             .with_hint("`belljar runs cancel` interrupts it"));
     };
     let command = RunCommand::Answer { call: question.call, answer: answer.clone() };
-    args.directory.existing_store()?.command_run(&listed.run.info.id, &command)?;
-    print_line(format!("{what}: {}", first_line(&question.message)));
-    Ok(())
+    args.submit(&listed, &command, what, &first_line(&question.message))
 }
 
 fn cancel(args: &RunArgs) -> Result<(), CommandError> {
-    let listed = args.find()?;
-    args.directory.existing_store()?.command_run(&listed.run.info.id, &RunCommand::Cancel)?;
-    print_line(format!("cancelled: {}", args.run));
-    Ok(())
+    args.submit(&args.find()?, &RunCommand::Cancel, "cancelled", &args.run)
 }
 
 /// Returns the runs that wait. Those whose code ran when their server ended are gone.
@@ -242,6 +237,20 @@ impl RunArgs {
             CommandError::new(format!("run {} does not wait", self.run))
                 .with_hint("`belljar runs list` lists the runs that wait")
         })
+    }
+
+    /// Stores a command for the server, and prints what it does to which `object`. Another command that no server has
+    /// taken yet is replaced.
+    fn submit(&self, listed: &ListedRun, command: &RunCommand, what: &str, object: &str) -> Result<(), CommandError> {
+        let store = self.directory.existing_store()?;
+        let id = &listed.run.info.id;
+        if store.pending_run_command(id).as_ref() == Some(command) {
+            print_line(format!("already {what}, and no server has continued the run yet: {object}"));
+            return Ok(());
+        }
+        store.command_run(id, command)?;
+        print_line(format!("{what}: {object}"));
+        Ok(())
     }
 
     /// Finds the result of a run that has ended, and whose client had left.

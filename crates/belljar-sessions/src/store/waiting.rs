@@ -88,6 +88,21 @@ pub enum RunCommand {
     Cancel,
 }
 
+/// A command, as its file has it.
+#[derive(Deserialize)]
+struct StoredCommand {
+    run: RunId,
+    command: RunCommand,
+}
+
+impl StoredCommand {
+    /// Parses a file. Returns `None` if it is not a command for this run.
+    fn parse(content: &[u8], run: &RunId) -> Option<RunCommand> {
+        let stored: Self = serde_json::from_slice(content).ok()?;
+        (stored.run == *run).then_some(stored.command)
+    }
+}
+
 /// A run of a store.
 #[derive(Debug)]
 pub struct ListedRun {
@@ -338,13 +353,14 @@ impl Store {
         self.write_of_run(run, ANSWER, &serde_json::json!({ "run": run, "command": command }))
     }
 
+    /// Returns the command for a run that no server has taken yet.
+    pub fn pending_run_command(&self, run: &RunId) -> Option<RunCommand> {
+        let directory = self.root.subdirectory(RUNS, false).ok()?.subdirectory(run.as_str(), false).ok()?;
+        StoredCommand::parse(&self.read_signed(&directory, ANSWER, MAX_ANSWER)?, run)
+    }
+
     /// Takes the commands for runs.
     pub(crate) fn take_run_commands(&self) -> Vec<(RunId, RunCommand)> {
-        #[derive(Deserialize)]
-        struct StoredCommand {
-            run: RunId,
-            command: RunCommand,
-        }
         let Ok(runs) = self.root.subdirectory(RUNS, false) else { return Vec::new() };
         let ids = runs.names().unwrap_or_default().into_iter().filter_map(|name| RunId::parse(&name));
         let take = |id: RunId| {
@@ -352,8 +368,7 @@ impl Store {
             let content = self.read_signed(&directory, ANSWER, MAX_ANSWER)?;
             // Removed first: a command is carried out once.
             directory.remove(ANSWER).ok()?;
-            let stored: StoredCommand = serde_json::from_slice(&content).ok()?;
-            (stored.run == id).then_some((id, stored.command))
+            StoredCommand::parse(&content, &id).map(|command| (id, command))
         };
         ids.filter_map(take).collect()
     }
