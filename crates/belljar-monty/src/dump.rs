@@ -45,7 +45,7 @@ impl DumpKey {
     }
 
     /// Returns the key of workers whose parent is trusted with whatever it restores: a signature only detects damage.
-    pub fn of_local_workers() -> Self {
+    pub fn for_local_workers() -> Self {
         Self(*b"belljar monty: no secret is here")
     }
 

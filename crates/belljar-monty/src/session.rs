@@ -18,7 +18,7 @@ use crate::events::{RunTimes, error_event, exception, exception_of_cell, resolve
 use crate::feed_record::FeedRecord;
 use crate::link::Link;
 use crate::observer::FeedObserver;
-use crate::prints::Prints;
+use crate::prints::PrintBuffer;
 use crate::proto::{Complete, Configure, ErrorEvent, Event, Feed, NamedRef, OsPolicy, Request, ResourceLimits};
 use crate::question;
 use crate::questions::{NextStep, Questions};
@@ -99,7 +99,7 @@ pub(crate) struct Session {
     link: Arc<Link>,
     backend: Arc<dyn Backend>,
     settings: SessionSettings,
-    prints: Arc<Prints>,
+    prints: Arc<PrintBuffer>,
     /// The kernel that the first feed uses.
     spare: Option<Box<dyn Kernel>>,
     /// The first feed starts it.
@@ -127,7 +127,7 @@ impl Session {
     }
 
     pub(crate) fn new(link: Arc<Link>, backend: Arc<dyn Backend>, settings: SessionSettings) -> Self {
-        let prints = Prints::new(link.sender().clone(), settings.print_flush_interval);
+        let prints = PrintBuffer::new(link.sender().clone(), settings.print_flush_interval);
         let times = RunTimes::default();
         Self {
             link,

@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use crate::client::connection_info;
 use crate::environment_view::EnvironmentView;
 use crate::function_calls;
-use crate::host_folder::{LentFolder, NativeMount};
+use crate::host_folder::{FolderOwnership, NativeMount};
 use crate::install_broker::{InstallBroker, InstallHint};
 use crate::network::{BackendNetwork, SessionNetwork};
 use crate::pip_installer::PipInstaller;
@@ -113,7 +113,7 @@ pub(crate) struct SessionSandbox {
     /// The network that code may use.
     network: Option<SessionNetwork>,
     /// The session's folder on the host, if its files are not in `_host`. Given back after the processes are killed.
-    _folder: Option<LentFolder>,
+    _folder: Option<FolderOwnership>,
     /// The session's directories on the host. The last field, so that they are deleted after all else is dropped.
     _host: TempDir,
 }
@@ -144,7 +144,7 @@ impl SessionSandbox {
         let (installer, hint) = (config.installer.clone(), config.install_hint.clone());
         let broker = InstallBroker::new(&broker_socket, packages, installer, hint)?;
         let user = (config.policy != Policy::Unsandboxed).then(allocate_uid).flatten();
-        let folder = folder.map(|folder| LentFolder::new(folder, user)).transpose()?;
+        let folder = folder.map(|folder| FolderOwnership::new(folder, user)).transpose()?;
         let in_memory = config.policy == Policy::Full && zygote.is_some();
         let (mut session, sockets, temporary) = if in_memory {
             (SESSION.to_owned(), SOCKETS.to_owned(), "/tmp".to_owned())

@@ -17,7 +17,7 @@ use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use crate::cluster::{self, PassedOn};
+use crate::cluster::{self, ForwardedRequest};
 use crate::cors;
 use crate::metrics::{Refusal, Refusals};
 use crate::oauth::{AuthError, METADATA_PATH, OAuth};
@@ -266,8 +266,8 @@ pub(crate) struct AccessControl {
 }
 
 impl AccessControl {
-    /// Handles a request that another replica has passed on. That replica has checked it and authenticated its client.
-    async fn trust(&self, mut request: Request, passed_on: PassedOn, next: Next) -> Response {
+    /// Handles a request that another replica has forwarded. That replica has checked it and authenticated its client.
+    async fn trust(&self, mut request: Request, passed_on: ForwardedRequest, next: Next) -> Response {
         let principal = passed_on.owner.clone().map(Principal);
         if let Some(principal) = principal.clone() {
             request.extensions_mut().insert(principal);

@@ -57,7 +57,7 @@ mod sessions;
 
 pub use address::{ClusterUrl, EtcdTls, EtcdUrl, StoreKind, StoreUrl, UrlError, Variables};
 pub use cluster::{Cluster, OpenError};
-pub use collect::{CollectOptions, Collected};
+pub use collect::{CollectOptions, CollectionReport};
 pub use content::{Changes, Facts};
 pub use error::{CommitError, StoreError};
 pub use images::Images;

@@ -100,7 +100,7 @@ impl SessionKey {
 impl Digest {
     /// Returns the digest of a content.
     #[must_use]
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn from_content(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 }
@@ -198,7 +198,7 @@ mod tests {
         let key = SessionKey::from_id("AbCdEfGhIjKlMnOp");
         assert!(!session(&key).contains("AbCdEfGhIjKlMnOp"));
         assert_eq!(SessionKey::parse(&key.to_string()), Some(key));
-        assert_ne!(key.as_bytes(), Digest::of(b"AbCdEfGhIjKlMnOp").as_bytes());
+        assert_ne!(key.as_bytes(), Digest::from_content(b"AbCdEfGhIjKlMnOp").as_bytes());
     }
 
     #[test]

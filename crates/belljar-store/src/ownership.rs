@@ -8,7 +8,7 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use crate::content::{Changes, Content, Facts, Piece};
 use crate::deadline::Deadline;
-use crate::driver::{self, Finished, Versioned};
+use crate::driver::{self, OperationEnd, Versioned};
 use crate::error::{CommitError, StoreError};
 use crate::names::{self, Digest, SessionKey};
 use crate::objects::PARALLEL;
@@ -220,17 +220,17 @@ impl Ownership {
         let shared = &self.replica.shared;
         let finished = driver::run(shared, &self.key, intent, Some(known), deadline).await;
         match finished {
-            Ok(Finished { outcome: Outcome::Done(record), version: Some(version), .. }) => {
+            Ok(OperationEnd { outcome: Outcome::Done(record), version: Some(version), .. }) => {
                 state.held = Versioned { record, version };
                 state.is_owned = true;
                 Ok(())
             }
             // The state was stored, and the session continues elsewhere.
-            Ok(Finished { outcome: Outcome::DoneAndLost, .. }) => {
+            Ok(OperationEnd { outcome: Outcome::DoneAndLost, .. }) => {
                 state.held.record.sequence += 1;
                 Ok(())
             }
-            Ok(Finished { outcome: Outcome::Failed, error, .. }) => match error {
+            Ok(OperationEnd { outcome: Outcome::Failed, error, .. }) => match error {
                 Some(error @ StoreError::Fenced { .. }) => Err(CommitError::Fenced(error)),
                 error => {
                     state.is_owned = true;
@@ -238,7 +238,7 @@ impl Ownership {
                     Err(CommitError::NotStored(error))
                 }
             },
-            Ok(Finished { outcome: Outcome::Lost, .. }) => Err(CommitError::Lost),
+            Ok(OperationEnd { outcome: Outcome::Lost, .. }) => Err(CommitError::Lost),
             Ok(_) | Err(_) => Err(CommitError::Unknown),
         }
     }
@@ -288,7 +288,7 @@ fn verify(name: &str, bytes: &Bytes, start: u64, piece: Piece) -> Result<(Piece,
         return Err(StoreError::damaged(name, "it is too short"));
     }
     let found = bytes.slice(offset..end);
-    if Digest::of(&found) != piece.digest {
+    if Digest::from_content(&found) != piece.digest {
         return Err(StoreError::damaged(name, "its SHA-256 is another"));
     }
     Ok((piece, found))

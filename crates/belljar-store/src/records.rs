@@ -11,7 +11,7 @@ use crate::error::StoreError;
 use crate::names;
 use crate::objects::PARALLEL;
 use crate::protocol::WriteId;
-use crate::registers::{self, Stamped, Version};
+use crate::registers::{self, RegisterValue, Version};
 
 /// The maximum size of a content, in bytes.
 const MAX_CONTENT: usize = 64 << 20;
@@ -47,8 +47,8 @@ pub struct Record {
     pub version: RecordVersion,
 }
 
-impl From<Stamped> for Record {
-    fn from(found: Stamped) -> Self {
+impl From<RegisterValue> for Record {
+    fn from(found: RegisterValue) -> Self {
         Self { value: found.value, version: RecordVersion { write: found.write, version: found.version } }
     }
 }

@@ -9,7 +9,7 @@ use futures_util::{Stream, StreamExt as _, stream};
 use crate::cluster::Cluster;
 use crate::content::{Content, Facts};
 use crate::deadline::Deadline;
-use crate::driver::{self, Finished, Versioned};
+use crate::driver::{self, OperationEnd, Versioned};
 use crate::error::StoreError;
 use crate::names::{self, SessionKey};
 use crate::objects::PARALLEL;
@@ -81,10 +81,10 @@ impl Replica {
         let intent = Intent::Create { payload: Content { facts, ..Content::default() } };
         let finished = driver::run(&self.shared, &key, intent, None, Deadline::new()).await?;
         match finished {
-            Finished { outcome: Outcome::Done(record), version: Some(version), .. } => {
+            OperationEnd { outcome: Outcome::Done(record), version: Some(version), .. } => {
                 Ok(Some(Ownership::new(self.clone(), key, Versioned { record, version })))
             }
-            Finished { outcome: Outcome::Exists, .. } => Ok(None),
+            OperationEnd { outcome: Outcome::Exists, .. } => Ok(None),
             finished => Err(finished.failure("create the session")),
         }
     }
@@ -107,7 +107,7 @@ impl Replica {
         self.check()?;
         let finished = driver::run(&self.shared, &key, Intent::Activate, None, deadline).await?;
         match finished {
-            Finished { outcome: Outcome::Done(record), version: Some(version), was_owned, .. } => {
+            OperationEnd { outcome: Outcome::Done(record), version: Some(version), was_owned, .. } => {
                 self.check()?;
                 let held = Versioned { record, version };
                 if was_owned {
@@ -115,8 +115,8 @@ impl Replica {
                 }
                 Ok(Activation::Owned(Ownership::new(self.clone(), key, held)))
             }
-            Finished { outcome: Outcome::Elsewhere(owner), .. } => Ok(Activation::Elsewhere(owner)),
-            Finished { outcome: Outcome::Missing, .. } => Ok(Activation::Missing),
+            OperationEnd { outcome: Outcome::Elsewhere(owner), .. } => Ok(Activation::Elsewhere(owner)),
+            OperationEnd { outcome: Outcome::Missing, .. } => Ok(Activation::Missing),
             finished => Err(finished.failure("activate the session")),
         }
     }

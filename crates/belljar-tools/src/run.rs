@@ -31,7 +31,7 @@ use tokio::task::AbortHandle;
 
 use crate::approval::{Approver, RunGrants, SessionGrants};
 use crate::call_log::{CallInProgress, CallLog, CallStatus, Recorder, ToolEvents};
-use crate::catalogue::{Missing, Server, Tools};
+use crate::catalogue::{Server, ToolLookupError, Tools};
 use crate::connection::CallFailure;
 use crate::description::Detail;
 use crate::durable::{CallJournal, CallStage, SavedOperation, SavedRun};
@@ -154,7 +154,9 @@ impl ToolRun {
                 // Pinned here: each future that the work is moved into would reserve room for it once more.
                 let mut work = pin!(async {
                     match begun? {
-                        Some(begun) => shared.call(Operating { id, stage }, begun).await.map_err(FunctionError::from),
+                        Some(begun) => {
+                            shared.call(OperationNumber { id, stage }, begun).await.map_err(FunctionError::from)
+                        }
                         None => Box::pin(shared.operate(&name, &arguments)).await,
                     }
                 });
@@ -218,7 +220,7 @@ fn arguments<T: DeserializeOwned>(encoded: &EncodedValue) -> Result<T, FunctionE
 
 impl Shared {
     /// Begins the record of an operation that calls a tool or reads a resource. Returns `None` for all others.
-    fn begin(&self, name: &str, encoded: &EncodedValue) -> Result<Option<Box<BegunCall>>, FunctionError> {
+    fn begin(&self, name: &str, encoded: &EncodedValue) -> Result<Option<Box<PendingCall>>, FunctionError> {
         let call = match name.strip_prefix(TOOL_OPERATIONS).unwrap_or_default() {
             "call" => {
                 let (server, tool, arguments, line, is_original) = arguments(encoded)?;
@@ -233,7 +235,7 @@ impl Shared {
         };
         let record = self.recorder.begin(&call.server, &call.tool, &call.arguments);
         // Boxed: each of the futures that it passes through would reserve room for it.
-        Ok(Some(Box::new(BegunCall { call, record })))
+        Ok(Some(Box::new(PendingCall { call, record })))
     }
 
     /// Handles an operation that is no call.
@@ -278,7 +280,7 @@ impl Shared {
         match self.tools.listing(server).await?.find(&server.name, name, false) {
             Ok(tool) => Ok(encode_plain(&tool.function().for_guest())?),
             // Python reports a missing name in a module as this class.
-            Err(Missing::Unknown(message)) => Err(FunctionError { name: "AttributeError".into(), message }),
+            Err(ToolLookupError::Unknown(message)) => Err(FunctionError { name: "AttributeError".into(), message }),
             Err(denied) => Err(ToolFailure::from(denied).into()),
         }
     }
@@ -300,7 +302,7 @@ impl Shared {
     }
 
     /// Counts a call, sends it, and records its result.
-    async fn call(&self, operating: Operating, begun: Box<BegunCall>) -> Result<EncodedValue, ToolFailure> {
+    async fn call(&self, operating: OperationNumber, begun: Box<PendingCall>) -> Result<EncodedValue, ToolFailure> {
         let call = &begun.call;
         let span = self.begin_span(call);
         let limit = self.tools.limits.calls;
@@ -326,7 +328,7 @@ impl Shared {
     }
 
     /// Records that a call is about to be sent, so that it is not sent again after a restart.
-    fn before_sending(&self, operating: Operating, is_repeatable: bool) -> Result<(), ToolFailure> {
+    fn before_sending(&self, operating: OperationNumber, is_repeatable: bool) -> Result<(), ToolFailure> {
         let Some(journal) = &self.journal else { return Ok(()) };
         let sent = CallStage::Sent { is_repeatable };
         let record = || {
@@ -354,7 +356,7 @@ impl Shared {
         Ok(value)
     }
 
-    async fn call_tool(&self, operating: Operating, call: &Call) -> Result<EncodedValue, ToolFailure> {
+    async fn call_tool(&self, operating: OperationNumber, call: &Call) -> Result<EncodedValue, ToolFailure> {
         if operating.stage == (CallStage::Sent { is_repeatable: false }) {
             return Err(ToolFailure::Interrupted(format!("{}.{}", call.server, call.tool)));
         }
@@ -380,7 +382,7 @@ impl Shared {
         self.within_size(encode_plain(&links)?)
     }
 
-    async fn read(&self, operating: Operating, call: &Call, uri: &str) -> Result<EncodedValue, ToolFailure> {
+    async fn read(&self, operating: OperationNumber, call: &Call, uri: &str) -> Result<EncodedValue, ToolFailure> {
         let server = self.tools.server(&call.server)?;
         self.allow_resources(server)?;
         let effects = Effects { read_only: true, destructive: false, idempotent: true };
@@ -406,12 +408,12 @@ impl Shared {
 
 /// The number of an operation, and the stage that it had reached in another process.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Operating {
+pub(crate) struct OperationNumber {
     pub(crate) id: u64,
     pub(crate) stage: CallStage,
 }
 
-impl Operating {
+impl OperationNumber {
     fn is_sent(self) -> bool {
         matches!(self.stage, CallStage::Sent { .. })
     }
@@ -430,7 +432,7 @@ struct Call {
 }
 
 /// A call that is recorded from when the code has made it.
-struct BegunCall {
+struct PendingCall {
     call: Call,
     record: CallInProgress,
 }

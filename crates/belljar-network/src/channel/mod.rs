@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::connection::{ChangeCallback, Readiness};
-use crate::tls_request::{Scanned, TOKEN, TlsRequest, TlsScan};
+use crate::tls_request::{ScanResult, TOKEN, TlsRequest, TlsScan};
 pub(crate) use task::Outgoing;
 
 /// The most bytes in each direction.
@@ -136,9 +136,9 @@ impl Channel {
         }
         let scanned = state.scan.write(&self.token, data);
         let (request, before, mut plain) = match scanned {
-            Ok(Scanned::Incomplete) => return Ok(data.len()),
-            Ok(Scanned::Plain(before, plain)) => (None, before, plain),
-            Ok(Scanned::Request(request, plain)) => (Some(request), Vec::new(), plain),
+            Ok(ScanResult::Incomplete) => return Ok(data.len()),
+            Ok(ScanResult::Plain(before, plain)) => (None, before, plain),
+            Ok(ScanResult::Request(request, plain)) => (Some(request), Vec::new(), plain),
             Err(reason) => {
                 state.failed = true;
                 wake(state);

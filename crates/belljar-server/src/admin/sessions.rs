@@ -185,7 +185,7 @@ pub(super) struct Created {
 /// Answers `POST /sessions`: creates a session for operators, whose ID no client has.
 pub(super) async fn create(State(admin): State<Admin>) -> Result<(StatusCode, Json<Created>), AdminError> {
     let id = admin.sessions().for_operator(None).create()?;
-    Ok((StatusCode::CREATED, Json(Created { handle: SessionHandle::of(&id).as_str().to_owned() })))
+    Ok((StatusCode::CREATED, Json(Created { handle: SessionHandle::from_id(&id).as_str().to_owned() })))
 }
 
 /// The result of an operation that may have had nothing to do.
@@ -223,7 +223,7 @@ pub(super) async fn fork(
 ) -> Result<(StatusCode, Json<Created>), AdminError> {
     let (tools, id) = admin.open(&handle).await?;
     let forked = tools.fork_for_operator(&id).await?;
-    Ok((StatusCode::CREATED, Json(Created { handle: SessionHandle::of(&forked).as_str().to_owned() })))
+    Ok((StatusCode::CREATED, Json(Created { handle: SessionHandle::from_id(&forked).as_str().to_owned() })))
 }
 
 /// Answers `POST /sessions/{handle}/sleep`.

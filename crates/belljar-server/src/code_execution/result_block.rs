@@ -66,11 +66,11 @@ impl CallResult {
     }
 
     /// Creates the result of a cell that ran with these limits.
-    pub(super) fn of_cell(report: CellReport, limits: &Limits) -> Self {
-        Self::new_of_cell(&report, limits, traceback)
+    pub(super) fn from_cell(report: CellReport, limits: &Limits) -> Self {
+        Self::from_report(&report, limits, traceback)
     }
 
-    fn new_of_cell(report: &CellReport, limits: &Limits, describe: impl Fn(&CellError) -> String) -> Self {
+    fn from_report(report: &CellReport, limits: &Limits, describe: impl Fn(&CellError) -> String) -> Self {
         let mut result = Self::new("", "", exit_status(&report.status));
         for output in &report.outputs {
             match output {
@@ -92,11 +92,11 @@ impl CallResult {
     }
 
     /// Creates the result of a cell that ran a shell, and whose value is the shell's exit status.
-    pub(super) fn of_shell(mut report: CellReport, limits: &Limits) -> Self {
+    pub(super) fn from_shell(mut report: CellReport, limits: &Limits) -> Self {
         let status = report.outputs.iter().rposition(|output| matches!(output, Output::ExecuteResult(_)));
         let status = status.map(|position| report.outputs.remove(position));
         // A traceback would show the program that runs the shell.
-        let mut result = Self::new_of_cell(&report, limits, CellError::to_string);
+        let mut result = Self::from_report(&report, limits, CellError::to_string);
         if let Some(Output::ExecuteResult(bundle)) = &status {
             result.return_code = text_plain(bundle).and_then(|text| text.trim().parse().ok()).unwrap_or(FAILED);
         }

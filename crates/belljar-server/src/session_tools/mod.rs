@@ -242,7 +242,7 @@ impl SessionTools {
         let execute_description = sandbox.execute_code(self.sessions.options().timeout, have_folders);
         let mut all = tools::all(execute_description, self.sessions.supports_fork(), have_folders);
         if self.sessions.are_durable() {
-            all.extend(tools::of_runs());
+            all.extend(tools::run_tools());
         }
         all
     }
@@ -427,7 +427,7 @@ impl SessionTools {
                 let whole = client.recording().map(|recording| {
                     let statistics = Statistics { run: begin.elapsed(), ..Statistics::default() };
                     let (status, outputs) = (report.status.clone(), report.outputs.clone());
-                    let mut whole = Report::of_cell(status, outputs, &limits, &statistics);
+                    let mut whole = Report::from_cell(status, outputs, &limits, &statistics);
                     recording.complete(&mut whole);
                     whole
                 });
@@ -459,7 +459,7 @@ impl SessionTools {
         shows_panel: bool,
     ) -> CallToolResult {
         let panel = shows_panel.then(|| {
-            let panel = Panel::of_cell(id, &report, self.sessions.limits());
+            let panel = Panel::from_cell(id, &report, self.sessions.limits());
             panel.with_records(calls.clone(), connections.clone())
         });
         let info = is_new.then(|| answer::SessionInfo::new(id, self.sessions.options().timeout));

@@ -72,7 +72,7 @@ impl Cluster {
     /// Fails if the files cannot be read, or the store does not answer.
     pub(crate) fn put_image(&self, base: &str, directory: &Path) -> io::Result<()> {
         let archive = pack(directory)?;
-        let digest = Digest::of(&archive);
+        let digest = Digest::from_content(&archive);
         let stored = wait(&self.handle, async {
             let images = self.services.images();
             images.put(digest, archive.into()).await?;

@@ -49,13 +49,13 @@ use tokio::task::JoinSet;
 
 use crate::id::SessionId;
 use crate::runs::RunId;
-pub use runs::DistantRun;
 pub(crate) use runs::FoundRun;
+pub use runs::RemoteRun;
 pub use settings::{ClusterError, ClusterOptions, Durability};
 
 use images::KnownImages;
 use ownership::Slot;
-use runs::NotedRun;
+use runs::SharedRunRecord;
 
 /// The collection and the name of the record of the key that the replicas share.
 const KEY_RECORD: (&str, &str) = ("keys", "signer");
@@ -103,7 +103,7 @@ pub struct Cluster {
     addresses: Mutex<HashMap<NodeId, Arc<str>>>,
     next_adoption: Mutex<Instant>,
     /// The knowledge about the records of runs that are here.
-    noted_runs: Mutex<HashMap<RunId, NotedRun>>,
+    noted_runs: Mutex<HashMap<RunId, SharedRunRecord>>,
     /// The runs whose records are to be deleted.
     forgotten_runs: Mutex<HashSet<RunId>>,
     /// The replicas that have the runs of sessions, as the records of the runs had it when they were found.

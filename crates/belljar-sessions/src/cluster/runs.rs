@@ -35,7 +35,7 @@ const MAX_RESULT_HERE: usize = 16 << 10;
 
 /// The knowledge about the record of a run.
 #[derive(Default)]
-pub(super) enum Noted {
+pub(super) enum KnownRecord {
     /// This replica has neither written nor read it.
     #[default]
     Nothing,
@@ -46,11 +46,11 @@ pub(super) enum Noted {
 }
 
 /// The knowledge about a record, which is locked while the record is written.
-pub(super) type NotedRun = Arc<tokio::sync::Mutex<Noted>>;
+pub(super) type SharedRunRecord = Arc<tokio::sync::Mutex<KnownRecord>>;
 
 /// A run of another replica, or one that no replica has.
 #[derive(Debug, Clone)]
-pub struct DistantRun {
+pub struct RemoteRun {
     /// The facts that do not change. The code may be its beginning only, and the arguments are missing.
     pub info: RunInfo,
     /// The session.
@@ -117,7 +117,7 @@ impl Cluster {
         let id = &run.info.id;
         let noted = self.noted_run(id);
         let mut noted = noted.lock().await;
-        if !matches!(*noted, Noted::Nothing) {
+        if !matches!(*noted, KnownRecord::Nothing) {
             return Ok(());
         }
         if run.result().is_some() {
@@ -128,11 +128,11 @@ impl Cluster {
     }
 
     /// Writes the record of a run that this replica has, unless it is as it was written last.
-    async fn write_run(&self, run: &RunId, record: RunRecord, noted: &mut Noted) -> Result<(), StoreError> {
+    async fn write_run(&self, run: &RunId, record: RunRecord, noted: &mut KnownRecord) -> Result<(), StoreError> {
         let mut version = match &*noted {
-            Noted::Written(last, _) if **last == record => return Ok(()),
-            Noted::Written(_, version) => Some(version.clone()),
-            Noted::Nothing | Noted::Over => None,
+            KnownRecord::Written(last, _) if **last == record => return Ok(()),
+            KnownRecord::Written(_, version) => Some(version.clone()),
+            KnownRecord::Nothing | KnownRecord::Over => None,
         };
         let (records, value) = (self.services.records(RUNS)?, encode(&record)?);
         let version = loop {
@@ -148,7 +148,7 @@ impl Cluster {
                 found => found.map(|found| found.version),
             };
         };
-        *noted = Noted::Written(Box::new(record), version);
+        *noted = KnownRecord::Written(Box::new(record), version);
         Ok(())
     }
 
@@ -182,10 +182,10 @@ impl Cluster {
         // Without a lease, it is not certain that this replica still has the run.
         self.replica.check()?;
         let (mut record, version) = match &*noted {
-            Noted::Over => return Ok(()),
-            Noted::Written(record, _) if record.end.is_some() => return Ok(()),
-            Noted::Written(record, version) => (RunRecord::clone(record), Some(version.clone())),
-            Noted::Nothing => (RunRecord::from_run(&self.node, run), None),
+            KnownRecord::Over => return Ok(()),
+            KnownRecord::Written(record, _) if record.end.is_some() => return Ok(()),
+            KnownRecord::Written(record, version) => (RunRecord::clone(record), Some(version.clone())),
+            KnownRecord::Nothing => (RunRecord::from_run(&self.node, run), None),
         };
         let records = self.services.records(RUNS)?;
         let bytes = encode(result)?;
@@ -200,7 +200,7 @@ impl Cluster {
         let (ended, call_count) = (milliseconds_now(), run.call_count());
         record.end = Some(RecordedEnd { ended, is_fetched: false, outcome, call_count, result });
         let written = records.put(id.as_str(), version.as_ref(), &encode(&record)?).await?;
-        *noted = written.map_or(Noted::Over, |version| Noted::Written(Box::new(record), version));
+        *noted = written.map_or(KnownRecord::Over, |version| KnownRecord::Written(Box::new(record), version));
         Ok(())
     }
 
@@ -208,7 +208,7 @@ impl Cluster {
     async fn write_fetched(&self, run: &RunId) -> Result<(), StoreError> {
         let noted = self.noted_run(run);
         let mut noted = noted.lock().await;
-        let Noted::Written(record, version) = &*noted else { return Ok(()) };
+        let KnownRecord::Written(record, version) = &*noted else { return Ok(()) };
         let mut record = record.clone();
         match &mut record.end {
             Some(end) if !end.is_fetched => end.is_fetched = true,
@@ -216,7 +216,7 @@ impl Cluster {
         }
         let value = encode(&record)?;
         let written = self.services.records(RUNS)?.put(run.as_str(), Some(version), &value).await?;
-        *noted = written.map_or(Noted::Over, |version| Noted::Written(record, version));
+        *noted = written.map_or(KnownRecord::Over, |version| KnownRecord::Written(record, version));
         Ok(())
     }
 
@@ -227,9 +227,11 @@ impl Cluster {
             // It is being written.
             Err(_) => true,
             Ok(noted) => match &*noted {
-                Noted::Nothing => false,
-                Noted::Over => true,
-                Noted::Written(record, _) => record.end.as_ref().is_some_and(|end| end.is_fetched || !run.is_fetched()),
+                KnownRecord::Nothing => false,
+                KnownRecord::Over => true,
+                KnownRecord::Written(record, _) => {
+                    record.end.as_ref().is_some_and(|end| end.is_fetched || !run.is_fetched())
+                }
             },
         };
         if is_current {
@@ -260,10 +262,10 @@ impl Cluster {
         });
     }
 
-    async fn remove_run(&self, run: &RunId, noted: &tokio::sync::Mutex<Noted>) -> Result<(), StoreError> {
+    async fn remove_run(&self, run: &RunId, noted: &tokio::sync::Mutex<KnownRecord>) -> Result<(), StoreError> {
         let mut noted = noted.lock().await;
         self.replica.check()?;
-        if let Noted::Written(record, version) = &*noted {
+        if let KnownRecord::Written(record, version) = &*noted {
             let records = self.services.records(RUNS)?;
             if record.has_content() {
                 records.delete_contents(run.as_str()).await?;
@@ -271,7 +273,7 @@ impl Cluster {
             // It stays if another replica has written it, which has the run then.
             records.remove(run.as_str(), version).await?;
         }
-        *noted = Noted::Over;
+        *noted = KnownRecord::Over;
         self.drop_run(run);
         Ok(())
     }
@@ -315,7 +317,7 @@ impl Cluster {
         }
         ended.set_call_count(end.call_count);
         ended.complete(result, end.outcome);
-        *self.noted_run(run).lock().await = Noted::Written(Box::new(record), version);
+        *self.noted_run(run).lock().await = KnownRecord::Written(Box::new(record), version);
         Ok(Some(FoundRun::Completed(Arc::new(ended))))
     }
 
@@ -369,7 +371,7 @@ impl Cluster {
         let Some(version) = written else { return Ok(None) };
         let owner = record.owner.as_deref().map(Into::into);
         let lost = Run::new(record.info(run), session, owner, RunState::Asleep);
-        *noted = Noted::Written(Box::new(record), version);
+        *noted = KnownRecord::Written(Box::new(record), version);
         Ok(Some(Arc::new(lost)))
     }
 
@@ -383,13 +385,13 @@ impl Cluster {
         &self,
         known: &[RunId],
         is_listed: impl Fn(Option<&str>) -> bool,
-    ) -> Result<Vec<DistantRun>, StoreError> {
+    ) -> Result<Vec<RemoteRun>, StoreError> {
         let mut found = self.read_runs().await?;
         found.retain(|(run, record)| {
             let is_fetched = record.end.as_ref().is_some_and(|end| end.is_fetched);
             !is_fetched && is_listed(record.owner.as_deref()) && !known.contains(run)
         });
-        let mut runs: Vec<DistantRun> = found.into_iter().filter_map(|(run, record)| distant(&run, record)).collect();
+        let mut runs: Vec<RemoteRun> = found.into_iter().filter_map(|(run, record)| distant(&run, record)).collect();
         runs.sort_by_key(|run| (run.state == RunState::Completed, run.info.began));
         runs.truncate(MAX_LISTED);
         runs.sort_by_key(|run| run.info.began);
@@ -427,12 +429,12 @@ impl Cluster {
         Ok(self.services.records(RUNS)?.read_all(&mut cache).await?)
     }
 
-    fn noted_run(&self, run: &RunId) -> NotedRun {
+    fn noted_run(&self, run: &RunId) -> SharedRunRecord {
         self.noted_runs.lock().entry(run.clone()).or_default().clone()
     }
 }
 
-fn distant(run: &RunId, record: RunRecord) -> Option<DistantRun> {
+fn distant(run: &RunId, record: RunRecord) -> Option<RemoteRun> {
     let session = SessionId::parse(&record.session)?;
     let (state, outcome, call_count) = match &record.end {
         Some(end) => (RunState::Completed, end.outcome, end.call_count),
@@ -440,5 +442,5 @@ fn distant(run: &RunId, record: RunRecord) -> Option<DistantRun> {
         None => (RunState::Running, None, None),
     };
     let (info, owner) = (record.info(run), record.owner.as_deref().map(Into::into));
-    Some(DistantRun { info, session, owner, state, outcome, call_count, questions: record.questions })
+    Some(RemoteRun { info, session, owner, state, outcome, call_count, questions: record.questions })
 }

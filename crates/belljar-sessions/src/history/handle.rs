@@ -17,7 +17,7 @@ pub struct SessionHandle([u8; 2 * BYTES]);
 
 impl SessionHandle {
     /// Returns the handle of a session.
-    pub fn of(id: &SessionId) -> Self {
+    pub fn from_id(id: &SessionId) -> Self {
         let digest = Sha256::digest(id.as_str());
         let mut digits = [0; 2 * BYTES];
         for (pair, byte) in digits.chunks_exact_mut(2).zip(digest.iter()) {
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn handles_are_digests_and_ids_are_not_handles() {
         let id = SessionId::parse("W-zFjI5p-ns1Qiu9").unwrap();
-        let handle = SessionHandle::of(&id);
+        let handle = SessionHandle::from_id(&id);
         assert_eq!(handle.as_str(), &belljar_audit::digest(id.as_str())[..2 * BYTES]);
         assert_eq!(SessionHandle::parse(handle.as_str()), Some(handle.clone()));
         assert!(!id.as_str().contains(handle.as_str()));

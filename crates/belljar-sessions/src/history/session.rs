@@ -129,7 +129,7 @@ impl SessionHistory {
 
     /// Returns the name of the session.
     pub fn handle(&self) -> &SessionHandle {
-        self.handle.get_or_init(|| SessionHandle::of(&self.id))
+        self.handle.get_or_init(|| SessionHandle::from_id(&self.id))
     }
 
     /// Returns the events of the session from now on.

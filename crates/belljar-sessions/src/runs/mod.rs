@@ -39,7 +39,7 @@ use crate::store::RunJournal;
 
 pub(crate) use interrupt::RunInterrupt;
 use questions::OpenQuestion;
-pub use questions::{NotAsked, Question, RunAnswer};
+pub use questions::{NoSuchQuestion, Question, RunAnswer};
 pub(crate) use registry::RunRegistry;
 pub use state::{InvalidEvent, RunEvent, RunOutcome, RunState};
 
@@ -94,9 +94,9 @@ pub struct RunInfo {
     pub is_program: bool,
 }
 
-/// News for a client that waits for a run.
+/// The result or the question that a client which waits for a run receives next.
 #[derive(Debug, Clone)]
-pub enum RunNews {
+pub enum RunUpdate {
     /// The run has a result.
     Completed(Arc<Value>),
     /// The run asks something.

@@ -59,7 +59,7 @@ pub fn watch_memory(tenants: &Tenants, thresholds: LoadThresholds, directory: Op
     if thresholds.stall <= 0.0 && thresholds.used <= 0.0 {
         return Ok(());
     }
-    let files = directory.map_or_else(MemoryFiles::of_process, MemoryFiles::in_directory);
+    let files = directory.map_or_else(MemoryFiles::for_process, MemoryFiles::in_directory);
     let tenants = tenants.downgrade();
     let thread = std::thread::Builder::new().name("memory".into()).stack_size(128 << 10);
     thread.spawn(move || {

@@ -98,7 +98,7 @@ impl Tenants {
     /// Creates the owners of a server with these quotas, whose calls wait for at most `queue_timeout`.
     pub fn new(table: QuotaTable, queue_timeout: Option<Duration>) -> Self {
         let least_interpreter = Arc::<AtomicU64>::default();
-        let quotas = QuotaTable::default().of(None);
+        let quotas = QuotaTable::default().quotas_for(None);
         let sleep = Arc::<Notify>::default();
         let system = Tenant::new(0, None, quotas, least_interpreter.clone(), sleep.clone());
         let known = KnownTenants { table, by_key: HashMap::new(), next: 1, cleaned: Instant::now() };
@@ -125,7 +125,7 @@ impl Tenants {
         let mut known = self.0.tenants.lock();
         known.table = table;
         for tenant in known.by_key.values() {
-            tenant.set_quotas(known.table.of(tenant.name()));
+            tenant.set_quotas(known.table.quotas_for(tenant.name()));
         }
     }
 
@@ -150,7 +150,7 @@ impl Tenants {
         if let Some(tenant) = known.by_key.get(&key) {
             return tenant.clone();
         }
-        let quotas = known.table.of(name.as_deref());
+        let quotas = known.table.quotas_for(name.as_deref());
         let id = known.next;
         known.next += 1;
         let (least, sleep) = (self.0.least_interpreter.clone(), self.0.sleep.clone());

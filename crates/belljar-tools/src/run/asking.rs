@@ -9,7 +9,7 @@ use belljar_audit::{Details, Event};
 use belljar_core::kernel::INPUT_TIMEOUT;
 use belljar_core::{CellWatcher, OperatorAnswer, Party};
 
-use super::{Call, Operating, Shared};
+use super::{Call, OperationNumber, Shared};
 use crate::approval::{Approval, ApprovalRequest, GrantState};
 use crate::catalogue::Tool;
 use crate::error::ToolFailure;
@@ -20,7 +20,12 @@ const MAX_SHOWN_LINE: usize = 200;
 
 impl Shared {
     /// Checks the grant of a call, and asks the user without one.
-    pub(super) async fn authorize(&self, operating: Operating, tool: &Tool, call: &Call) -> Result<(), ToolFailure> {
+    pub(super) async fn authorize(
+        &self,
+        operating: OperationNumber,
+        tool: &Tool,
+        call: &Call,
+    ) -> Result<(), ToolFailure> {
         // A call that was sent before had been approved.
         if operating.is_sent() || !self.tools.policy.approval.requires_approval(tool.definition.effects) {
             return Ok(());
@@ -30,7 +35,7 @@ impl Shared {
 
     pub(super) async fn ask(
         &self,
-        operating: Operating,
+        operating: OperationNumber,
         call: &Call,
         server: &str,
         tool: &str,
@@ -68,7 +73,7 @@ impl Shared {
     /// Asks the user once no other call of the run asks, unless several may.
     async fn ask_in_turn(
         &self,
-        operating: Operating,
+        operating: OperationNumber,
         call: &Call,
         server: &str,
         tool: &str,
