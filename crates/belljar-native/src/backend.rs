@@ -23,10 +23,11 @@ use crate::install_broker::InstallHint;
 use crate::kernel::NativeKernel;
 use crate::kernel_connection::KernelConnection;
 use crate::kernel_starter::KernelStarter;
+use crate::native_config::NativeConfig;
 use crate::network::BackendNetwork;
 use crate::one_shot;
 use crate::pip_installer::{PackagePolicy, PipInstaller};
-use crate::session_sandbox::{NativeConfig, SessionSandbox, allocate_uid, python_prefixes, set_mode};
+use crate::session_sandbox::{SessionSandbox, allocate_uid, python_prefixes, set_mode};
 use crate::start_error::StartError;
 
 /// The time after the start of a session at which the next kernel is prestarted, so that the session's first cell has

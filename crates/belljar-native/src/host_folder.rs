@@ -10,7 +10,8 @@ use belljar_sandbox::{self as sandbox, FolderSource, Policy};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, chownat, fchown, fstat, openat, statat};
 use rustix::process::{Gid, Uid};
 
-use crate::session_sandbox::{SESSION, SOCKETS, python_prefixes};
+use crate::sandbox_paths::{SESSION, SOCKETS};
+use crate::session_sandbox::python_prefixes;
 use crate::start_error::StartError;
 
 /// The depth of nested directories up to which files change their owner.

@@ -9,11 +9,12 @@
 //! | `shell_request` | requests to the shell other than cells: completions, inspection |
 //! | `client`, `zmtp` | the protocol between the host and an untrusted kernel |
 //! | `content`, `cell_output` | the contents of a kernel's messages; the output of a cell |
-//! | `session_sandbox` | a session's sandbox and directories |
+//! | `session_sandbox`, `sandbox_paths` | a session's sandbox and directories; their paths inside, and the specification |
+//! | `native_config` | the settings that all sessions share |
 //! | `environment_view` | the environment at paths that do not name the user of this machine |
 //! | `session_dir`, `effective_user` | access to a session's files from the host |
 //! | `host_folder` | directories of the host in sandboxes |
-//! | `zygote`, `zygote_command` | the process that kernels are forked from; kernels' processes |
+//! | `zygote`, `zygote_command`, `kernel_process` | the process that kernels are forked from; kernels' processes |
 //! | `start_error` | the reasons why a kernel did not start |
 //! | `network` | the proxy by which code reaches the network that the policy allows |
 //! | `function_calls` | calls of functions of the host by code |
@@ -63,8 +64,12 @@ mod kernel;
 #[cfg(target_os = "linux")]
 mod kernel_connection;
 #[cfg(target_os = "linux")]
+mod kernel_process;
+#[cfg(target_os = "linux")]
 mod kernel_starter;
 mod missing_dependency;
+#[cfg(target_os = "linux")]
+mod native_config;
 #[cfg(target_os = "linux")]
 mod network;
 #[cfg(target_os = "linux")]
@@ -73,6 +78,8 @@ mod one_shot;
 mod pip_installer;
 #[cfg(target_os = "linux")]
 mod pip_requirement;
+#[cfg(target_os = "linux")]
+mod sandbox_paths;
 #[cfg(target_os = "linux")]
 mod session_dir;
 #[cfg(target_os = "linux")]
