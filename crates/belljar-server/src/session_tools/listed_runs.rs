@@ -25,7 +25,7 @@ impl SessionTools {
         let runs = self.sessions.runs();
         let listed = runs.iter().filter(|run| is_listed(run) && !run.is_fetched());
         let mut runs: Vec<Value> = listed.map(|run| self.described(run)).collect();
-        let elsewhere = self.sessions.distant_runs().await.unwrap_or_else(|error| {
+        let elsewhere = self.sessions.remote_runs().await.unwrap_or_else(|error| {
             tracing::warn!(%error, "failed to list the runs of other replicas");
             Vec::new()
         });

@@ -23,6 +23,7 @@
 //! | `cleaning` | expired sessions, old results and unused objects |
 //! | `settings` | the settings of a replica |
 //! | `runs`, `run_record` | the records of runs |
+//! | `remote_runs` | runs that this replica does not have: finding, listing, claiming |
 //! | `maintenance` | listing, reading and deleting sessions on the command line |
 
 mod cleaning;
@@ -30,6 +31,7 @@ mod images;
 mod maintenance;
 mod ownership;
 mod parts;
+mod remote_runs;
 mod run_record;
 mod runs;
 mod settings;
@@ -49,8 +51,8 @@ use tokio::task::JoinSet;
 
 use crate::id::SessionId;
 use crate::runs::RunId;
-pub(crate) use runs::FoundRun;
-pub use runs::RemoteRun;
+pub(crate) use remote_runs::FoundRun;
+pub use remote_runs::RemoteRun;
 pub use settings::{ClusterError, ClusterOptions, Durability};
 
 use images::KnownImages;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::StoreError;
-use super::waiting::Signer;
+use super::signer::Signer;
 use crate::id::SessionId;
 use crate::session::milliseconds;
 use crate::sessions::Owner;
