@@ -17,7 +17,7 @@
 //! | `code_execution` | the same sessions by otari's code-execution protocol: plain HTTP requests |
 //! | `apps` | panels that show results, in clients with MCP Apps |
 //! | `admin`, `console` | operators' view of all sessions, and their operations: the API, and a page that uses it |
-//! | `notifier`, `lines` | notifications to a client while code runs |
+//! | `notifier`, `code_output`, `lines` | notifications to a client while code runs; the output of the code |
 //! | `stdio`, `http`, `sse`, `service` | the transports, and their interface to the server |
 //! | `line_transport`, `sse_transport`, `bodies` | messages on streams, in events, and in requests |
 //! | `activity` | the context of calls, for the audit log and for traces |
@@ -43,6 +43,7 @@ mod arrival;
 mod bodies;
 mod cluster;
 mod code_execution;
+mod code_output;
 mod code_tools;
 mod connections;
 mod console;
