@@ -26,6 +26,7 @@ use crate::cluster::{self, ForwardedRequest};
 use crate::cors;
 use crate::metrics::{Refusal, Refusals};
 use crate::oauth::{AuthError, METADATA_PATH, OAuth};
+use policy::host;
 pub use policy::{AccessPolicy, Operators};
 pub use tokens::Tokens;
 

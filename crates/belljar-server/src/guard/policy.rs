@@ -110,7 +110,7 @@ fn bearer_token(headers: &HeaderMap) -> Result<&str, AuthError> {
 }
 
 /// Returns the name by which a request addresses the server. HTTP/2 has it in the address only.
-fn host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
+pub(super) fn host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
     match headers.get(HOST) {
         Some(host) => host.to_str().ok(),
         None => uri.authority().map(|authority| authority.as_str()),

@@ -1,5 +1,7 @@
 //! Tests of access control without a server.
 
+use axum::http::header::AUTHORIZATION;
+
 use super::*;
 
 fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
