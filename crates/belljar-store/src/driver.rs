@@ -46,9 +46,9 @@ pub(crate) async fn run(
     deadline: Deadline,
 ) -> Result<OperationEnd, StoreError> {
     for attempt in 0..MAX_RACES {
-        let finished = run_once(shared, key, intent.clone(), held.clone(), deadline).await?;
-        if finished.outcome != Outcome::Raced || !deadline.pause(attempt).await {
-            return Ok(finished);
+        let end = run_once(shared, key, intent.clone(), held.clone(), deadline).await?;
+        if end.outcome != Outcome::Raced || !deadline.pause(attempt).await {
+            return Ok(end);
         }
     }
     Err(StoreError::unavailable("write the record of a session", "other replicas write it"))

@@ -37,6 +37,9 @@
 //! - To take sessions over, a replica first ends the lease of their owner by a conditional write on the owner's record.
 //!   One such write frees all sessions of a replica that has crashed.
 
+#[macro_use]
+mod text_form;
+
 mod address;
 mod cluster;
 mod collect;

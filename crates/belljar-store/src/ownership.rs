@@ -218,8 +218,8 @@ impl Ownership {
         // If this future is dropped from here on, it is unknown whether the record was written.
         state.is_owned = false;
         let shared = &self.replica.shared;
-        let finished = driver::run(shared, &self.key, intent, Some(known), deadline).await;
-        match finished {
+        let end = driver::run(shared, &self.key, intent, Some(known), deadline).await;
+        match end {
             Ok(OperationEnd { outcome: Outcome::Done(record), version: Some(version), .. }) => {
                 state.held = Versioned { record, version };
                 state.is_owned = true;

@@ -79,13 +79,13 @@ impl Replica {
         self.check()?;
         facts.check()?;
         let intent = Intent::Create { payload: Content { facts, ..Content::default() } };
-        let finished = driver::run(&self.shared, &key, intent, None, Deadline::new()).await?;
-        match finished {
+        let end = driver::run(&self.shared, &key, intent, None, Deadline::new()).await?;
+        match end {
             OperationEnd { outcome: Outcome::Done(record), version: Some(version), .. } => {
                 Ok(Some(Ownership::new(self.clone(), key, Versioned { record, version })))
             }
             OperationEnd { outcome: Outcome::Exists, .. } => Ok(None),
-            finished => Err(finished.failure("create the session")),
+            end => Err(end.failure("create the session")),
         }
     }
 
@@ -105,8 +105,8 @@ impl Replica {
 
     async fn activate_until(&self, key: SessionKey, deadline: Deadline) -> Result<Activation, StoreError> {
         self.check()?;
-        let finished = driver::run(&self.shared, &key, Intent::Activate, None, deadline).await?;
-        match finished {
+        let end = driver::run(&self.shared, &key, Intent::Activate, None, deadline).await?;
+        match end {
             OperationEnd { outcome: Outcome::Done(record), version: Some(version), was_owned, .. } => {
                 self.check()?;
                 let held = Versioned { record, version };
@@ -117,7 +117,7 @@ impl Replica {
             }
             OperationEnd { outcome: Outcome::Elsewhere(owner), .. } => Ok(Activation::Elsewhere(owner)),
             OperationEnd { outcome: Outcome::Missing, .. } => Ok(Activation::Missing),
-            finished => Err(finished.failure("activate the session")),
+            end => Err(end.failure("activate the session")),
         }
     }
 
@@ -147,15 +147,15 @@ impl Replica {
         // The record of a deleted session has the time of its deletion.
         let facts = Facts { last_used: milliseconds_now(), ..Facts::default() };
         let intent = Intent::Delete { payload: Content { facts, ..Content::default() } };
-        let finished = driver::run(&self.shared, &key, intent, None, Deadline::new()).await?;
-        match finished.outcome {
+        let end = driver::run(&self.shared, &key, intent, None, Deadline::new()).await?;
+        match end.outcome {
             Outcome::Done(_) => {
                 self.delete_state(key).await;
                 Ok(Deletion::Deleted)
             }
             Outcome::Elsewhere(owner) => Ok(Deletion::Elsewhere(owner)),
             Outcome::Missing => Ok(Deletion::Missing),
-            _ => Err(finished.failure("delete the session")),
+            _ => Err(end.failure("delete the session")),
         }
     }
 

@@ -41,10 +41,7 @@ impl Shared {
         tool: &str,
         fingerprint: crate::approval::Fingerprint,
     ) -> Result<(), ToolFailure> {
-        let state = || self.session_grants.state(server, tool, &fingerprint);
-        let has_grant = || self.run_grants.contains(&fingerprint) || state() == GrantState::Granted;
-        let is_granted = || has_grant() && !self.approver.has_answer(operating.id);
-        if is_granted() {
+        if self.is_granted(operating, server, tool, &fingerprint) {
             return Ok(());
         }
         // Boxed: calls that need no approval, of which there may be thousands, have no room for it.
@@ -53,6 +50,19 @@ impl Shared {
             return asking.await;
         }
         self.suspendable(operating.id, asking).await
+    }
+
+    /// Returns whether an earlier answer allows the call. One for this very call counts for more.
+    fn is_granted(
+        &self,
+        operating: OperationNumber,
+        server: &str,
+        tool: &str,
+        fingerprint: &crate::approval::Fingerprint,
+    ) -> bool {
+        let has_grant = self.run_grants.contains(fingerprint)
+            || self.session_grants.state(server, tool, fingerprint) == GrantState::Granted;
+        has_grant && !self.approver.has_answer(operating.id)
     }
 
     /// Waits for an answer such that the operation can be suspended until it has one: the operations are locked while
@@ -79,14 +89,11 @@ impl Shared {
         tool: &str,
         fingerprint: crate::approval::Fingerprint,
     ) -> Result<(), ToolFailure> {
-        let state = || self.session_grants.state(server, tool, &fingerprint);
-        let has_grant = || self.run_grants.contains(&fingerprint) || state() == GrantState::Granted;
-        let is_granted = || has_grant() && !self.approver.has_answer(operating.id);
         let _asking = if self.approver.asks_at_once() { None } else { Some(self.asking.lock().await) };
-        if is_granted() {
+        if self.is_granted(operating, server, tool, &fingerprint) {
             return Ok(());
         }
-        let has_changed = state() == GrantState::Changed;
+        let has_changed = self.session_grants.state(server, tool, &fingerprint) == GrantState::Changed;
         let line = first_line(&call.line, MAX_SHOWN_LINE);
         let request = ApprovalRequest::new(operating.id, server, tool, &call.arguments, line, has_changed);
         // A run that can wait on the disk waits for its user for as long as it takes.
