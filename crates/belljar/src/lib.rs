@@ -68,6 +68,11 @@ use clap::CommandFactory;
 use cli::{Cli, Command};
 use observability::Observability;
 
+/// The example of the README, which is compiled as a documentation test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
 /// The installation of the command as a part of another program.
 #[derive(Debug, Clone)]
 pub struct Installation {
