@@ -18,7 +18,7 @@
 //! | `start_error` | the reasons why a kernel did not start |
 //! | `network` | the proxy by which code reaches the network that the policy allows |
 //! | `function_calls` | calls of functions of the host by code |
-//! | `cell_packages` | the packages that code imports |
+//! | `cell_packages`, `missing_dependency` | the packages that code imports, and those that it lacks while it runs |
 //! | `one_shot` | code that is run once, in a kernel of its own |
 //! | `cpu_time` | the processor time of a kernel |
 //! | `interrupt` | interrupts and kills a kernel from another thread |

@@ -24,6 +24,7 @@
 //! | `runs` | cells that can wait for longer than their client or their process lives |
 //! | `history` | the last cells of sessions, for operators |
 //! | `parking` | waits of code that holds no thread |
+//! | `error` | the errors of calls |
 //! | `tenants` | owners of calls and sessions: their quotas, and their turns |
 
 mod bases;

@@ -8,6 +8,8 @@
 //! | `durable` | cells as runs, which can wait on the disk |
 //! | `queueing` | the work of calls, in the queues of their sessions |
 //! | `results` | the number of results that wait for their clients |
+//! | `held_run` | runs whose cells hold their threads while they wait |
+//! | `options` | limits and timeouts |
 //! | `idle` | expiry and hibernation of idle sessions |
 //! | `files` | files of sessions: listed, read, uploaded, written and edited |
 //! | `operator` | the view of operators on all sessions, and their operations |

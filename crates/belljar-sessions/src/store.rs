@@ -21,6 +21,7 @@
 //! | `waiting`, `start`, `results` | runs: cells that wait, and their results |
 //! | `journal` | the calls that a run sends while it is on the disk |
 //! | `run_commands` | answers to runs from outside of the server |
+//! | `error` | the errors of the store |
 //! | `signer` | the key of the directory, and the files that it signs |
 
 mod error;

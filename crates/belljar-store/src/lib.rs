@@ -17,6 +17,16 @@
 //! The second write of a commit is conditional: it succeeds only if the record is the one that this owner wrote last.
 //! So it is at once the commit point and the confirmation of ownership. `docs/cluster.md` has the whole design.
 //!
+//! | file | subject |
+//! | --- | --- |
+//! | `protocol` | the decisions, as pure functions of a state and an event |
+//! | `driver`, `registers` | carries out these decisions, on registers in etcd or in the store |
+//! | `replica`, `ownership`, `sessions` | a replica's lease; an owned session and its commits; all sessions |
+//! | `content`, `objects`, `images`, `records` | what is stored: parts of sessions, objects, images, small records |
+//! | `collect` | deletion of what nothing refers to |
+//! | `cluster`, `address`, `probe` | the connection to the services, their URLs, and the check of their promises |
+//! | `names`, `text_form`, `deadline`, `error` | names and IDs, their text, bounds of operations, errors |
+//!
 //! # Use
 //! - [`Cluster::open`] connects, and [`Cluster::probe`] checks that the services keep their promises.
 //! - [`Replica::join`] obtains the lease of this process and renews it in the background, until it cannot:
