@@ -10,7 +10,7 @@
 //! | `client`, `zmtp` | the protocol between the host and an untrusted kernel |
 //! | `content`, `cell_output` | the contents of a kernel's messages; the output of a cell |
 //! | `session_sandbox`, `sandbox_paths` | a session's sandbox and directories; their paths inside, and the specification |
-//! | `native_config` | the settings that all sessions share |
+//! | `options`, `native_config` | the options of a backend; the settings that its sessions share |
 //! | `environment_view` | the environment at paths that do not name the user of this machine |
 //! | `session_dir`, `effective_user` | access to a session's files from the host |
 //! | `host_folder` | directories of the host in sandboxes |
@@ -75,6 +75,8 @@ mod network;
 #[cfg(target_os = "linux")]
 mod one_shot;
 #[cfg(target_os = "linux")]
+mod options;
+#[cfg(target_os = "linux")]
 mod pip_installer;
 #[cfg(target_os = "linux")]
 mod pip_requirement;
@@ -98,7 +100,7 @@ mod zygote;
 mod zygote_command;
 
 #[cfg(target_os = "linux")]
-pub use backend::{DEFAULT_PACKAGE_BYTES, NativeBackend, NativeOptions, NativePackages};
+pub use backend::NativeBackend;
 #[cfg(target_os = "linux")]
 pub use guest::ENTRY_PYTHON;
 #[cfg(target_os = "linux")]
@@ -107,6 +109,8 @@ pub use host_folder::NativeMount;
 pub use install_broker::InstallHint;
 #[cfg(target_os = "linux")]
 pub use installer_failure::InstallerFailure;
+#[cfg(target_os = "linux")]
+pub use options::{DEFAULT_PACKAGE_BYTES, NativeOptions, NativePackages};
 #[cfg(target_os = "linux")]
 pub use pip_installer::{InstallError, PackagePolicy};
 #[cfg(target_os = "linux")]
