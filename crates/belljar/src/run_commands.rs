@@ -134,7 +134,7 @@ fn list(directory: &SessionDirArgs, as_json: bool) -> Result<(), CommandError> {
     for listed in waiting_runs(directory)? {
         let info = &listed.run.info;
         if as_json {
-            print_line(described(&listed).to_string());
+            print_line(listed_as_json(&listed).to_string());
             continue;
         }
         let question = listed.run.questions.first().map_or("", |question| question.message.as_str());
@@ -260,7 +260,7 @@ impl RunArgs {
     }
 }
 
-fn described(listed: &ListedRun) -> serde_json::Value {
+fn listed_as_json(listed: &ListedRun) -> serde_json::Value {
     let ListedRun { session, run, .. } = listed;
     json!({
         "run": run.info.id,

@@ -1,10 +1,12 @@
 //! The result of a call: streams, an exit status, and the files that the call made.
 
 use belljar_core::kernel::CellError;
-use belljar_core::mime::{MimeBundle, text_plain};
+use belljar_core::mime::text_plain;
 use belljar_core::{CellStatus, ExitReason, Limits, Output, Stream};
 use belljar_sessions::CellReport;
 use serde::Serialize;
+
+use crate::session_tools::text_or_types;
 
 /// The exit status of code that an exception ended.
 const FAILED: i32 = 1;
@@ -77,7 +79,7 @@ impl CallResult {
                 Output::Text { stream: Stream::Stdout, text } => result.stdout.push_str(text),
                 Output::Text { stream: Stream::Stderr, text } => result.stderr.push_str(text),
                 Output::Display(bundle) | Output::ExecuteResult(bundle) => {
-                    push_line(&mut result.stdout, &text_or_types(bundle));
+                    push_line(&mut result.stdout, &text_or_types(bundle).unwrap_or_default());
                 }
             }
         }
@@ -147,14 +149,5 @@ fn push_line(stream: &mut String, text: &str) {
     stream.push_str(text);
     if !text.ends_with('\n') {
         stream.push('\n');
-    }
-}
-
-/// Returns a value's plain text, or the names of its MIME types if it has no text.
-fn text_or_types(bundle: &MimeBundle) -> String {
-    match text_plain(bundle) {
-        Some(text) => text.to_owned(),
-        None if bundle.is_empty() => String::new(),
-        None => format!("<{}>", bundle.keys().cloned().collect::<Vec<_>>().join(", ")),
     }
 }

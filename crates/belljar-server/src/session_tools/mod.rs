@@ -56,6 +56,7 @@ use crate::metrics::CallStatus;
 use crate::notifier::ClientNotifier;
 use crate::report::{self, Recording};
 use answer::failed;
+pub(crate) use answer::text_or_types;
 use client_io::CellClient;
 use execute::not_run;
 use live_runs::LiveRuns;
