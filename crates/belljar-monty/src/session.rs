@@ -27,7 +27,7 @@ use crate::questions::{NextStep, Questions};
 pub(crate) use settings::SessionSettings;
 
 /// The longest timer that is waited for although the parent has futures to resolve, which it cannot do meanwhile.
-const SHORT_TIMER: Duration = Duration::from_millis(20);
+const MAX_SHORT_TIMER: Duration = Duration::from_millis(20);
 
 /// The settings of a session and a feed for the guest.
 #[derive(Serialize)]
@@ -271,7 +271,7 @@ impl Session {
                     return TurnEnd::Event(event);
                 }
                 NextStep::Continue => observer.send_answers(),
-                NextStep::Resolve(pending) if wait.timer.is_none_or(|timer| timer > SHORT_TIMER) => {
+                NextStep::Resolve(pending) if wait.timer.is_none_or(|timer| timer > MAX_SHORT_TIMER) => {
                     self.suspend(observer);
                     return TurnEnd::Event(resolve(pending));
                 }

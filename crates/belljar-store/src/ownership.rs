@@ -11,12 +11,12 @@ use crate::deadline::Deadline;
 use crate::driver::{self, OperationEnd, Versioned};
 use crate::error::{CommitError, StoreError};
 use crate::names::{self, Digest, SessionKey};
-use crate::objects::PARALLEL;
+use crate::objects::MAX_PARALLEL;
 use crate::protocol::{Intent, Outcome};
 use crate::replica::Replica;
 
 /// The number of unused blobs that are deleted together.
-const GARBAGE: usize = 16;
+const GARBAGE_BATCH: usize = 16;
 /// The maximum size of a piece that is remembered, since it is likely to move, and that of all.
 const MAX_REMEMBERED: (usize, usize) = (64 << 10, 1 << 20);
 
@@ -130,7 +130,7 @@ impl Ownership {
                 run.into_iter().map(|piece| verify(&name, &bytes, start, piece)).collect::<Result<Vec<_>, _>>()
             }
         });
-        let found: Vec<Vec<(Piece, Bytes)>> = stream::iter(reads).buffer_unordered(PARALLEL).try_collect().await?;
+        let found: Vec<Vec<(Piece, Bytes)>> = stream::iter(reads).buffer_unordered(MAX_PARALLEL).try_collect().await?;
         Ok(found.into_iter().flatten().collect())
     }
 
@@ -202,7 +202,7 @@ impl Ownership {
         if release {
             state.is_owned = false;
         }
-        if release || state.garbage.len() >= GARBAGE {
+        if release || state.garbage.len() >= GARBAGE_BATCH {
             self.delete_garbage(&mut state);
         }
         Ok(state.held.record.sequence)

@@ -9,7 +9,7 @@ use crate::cluster::Cluster;
 use crate::deadline::Deadline;
 use crate::error::StoreError;
 use crate::names;
-use crate::objects::PARALLEL;
+use crate::objects::MAX_PARALLEL;
 use crate::protocol::WriteId;
 use crate::registers::{self, RegisterValue, Version};
 
@@ -167,7 +167,7 @@ impl Records {
         let reads = changed.into_iter().map(|(name, path, tag)| async move {
             (name, tag, self.cluster.registers.read(&path, Deadline::new()).await)
         });
-        let read: Vec<_> = stream::iter(reads).buffer_unordered(PARALLEL).collect().await;
+        let read: Vec<_> = stream::iter(reads).buffer_unordered(MAX_PARALLEL).collect().await;
         for (name, tag, found) in read {
             match found {
                 Ok(Some(found)) => {

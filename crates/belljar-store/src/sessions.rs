@@ -12,7 +12,7 @@ use crate::deadline::Deadline;
 use crate::driver::{self, OperationEnd, Versioned};
 use crate::error::StoreError;
 use crate::names::{self, SessionKey};
-use crate::objects::PARALLEL;
+use crate::objects::MAX_PARALLEL;
 use crate::ownership::Ownership;
 use crate::protocol::{Intent, Outcome, Owner, Status};
 use crate::registers::Entry;
@@ -316,7 +316,7 @@ impl Cluster {
                 Ok::<_, StoreError>(found.map(read))
             })
         });
-        stream::iter(reads).buffer_unordered(PARALLEL).filter_map(|found| std::future::ready(found.transpose()))
+        stream::iter(reads).buffer_unordered(MAX_PARALLEL).filter_map(|found| std::future::ready(found.transpose()))
     }
 }
 

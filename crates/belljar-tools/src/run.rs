@@ -302,15 +302,15 @@ impl Shared {
     }
 
     /// Counts a call, sends it, and records its result.
-    async fn call(&self, operating: OperationNumber, begun: Box<PendingCall>) -> Result<EncodedValue, ToolFailure> {
+    async fn call(&self, operation: OperationNumber, begun: Box<PendingCall>) -> Result<EncodedValue, ToolFailure> {
         let call = &begun.call;
         let span = self.begin_span(call);
         let limit = self.tools.limits.calls;
         let result = match self.calls.fetch_add(1, Ordering::Relaxed) {
             count if count < limit => {
                 let sent = match &call.resource {
-                    Some(uri) => span.trace().run(Box::pin(self.read(operating, call, uri))).await,
-                    None => span.trace().run(Box::pin(self.call_tool(operating, call))).await,
+                    Some(uri) => span.trace().run(Box::pin(self.read(operation, call, uri))).await,
+                    None => span.trace().run(Box::pin(self.call_tool(operation, call))).await,
                 };
                 sent.and_then(|value| self.within_size(value))
             }
@@ -328,17 +328,17 @@ impl Shared {
     }
 
     /// Records that a call is about to be sent, so that it is not sent again after a restart.
-    fn before_sending(&self, operating: OperationNumber, is_repeatable: bool) -> Result<(), ToolFailure> {
+    fn before_sending(&self, operation: OperationNumber, is_repeatable: bool) -> Result<(), ToolFailure> {
         let Some(journal) = &self.journal else { return Ok(()) };
         let sent = CallStage::Sent { is_repeatable };
         let record = || {
             if let Some(saved) =
-                self.operations.lock().get_mut(&operating.id).and_then(|operation| operation.saved.as_mut())
+                self.operations.lock().get_mut(&operation.id).and_then(|operation| operation.saved.as_mut())
             {
                 saved.stage = sent;
             }
         };
-        let recorded = journal.before_sending(operating.id, is_repeatable, &record);
+        let recorded = journal.before_sending(operation.id, is_repeatable, &record);
         recorded.map_err(|error| ToolFailure::Failed(format!("the call was not sent: its record failed: {error}")))
     }
 
@@ -356,8 +356,8 @@ impl Shared {
         Ok(value)
     }
 
-    async fn call_tool(&self, operating: OperationNumber, call: &Call) -> Result<EncodedValue, ToolFailure> {
-        if operating.stage == (CallStage::Sent { is_repeatable: false }) {
+    async fn call_tool(&self, operation: OperationNumber, call: &Call) -> Result<EncodedValue, ToolFailure> {
+        if operation.stage == (CallStage::Sent { is_repeatable: false }) {
             return Err(ToolFailure::Interrupted(format!("{}.{}", call.server, call.tool)));
         }
         let server = self.tools.server(&call.server)?;
@@ -366,10 +366,10 @@ impl Shared {
         let given = serde_json::from_str(&call.arguments);
         let given = given.map_err(|error| ToolFailure::Failed(format!("the arguments are not JSON: {error}")))?;
         let checked = if call.is_original { tool.check_schema(given)? } else { tool.check(given)? };
-        self.authorize(operating, &tool, call).await?;
+        self.authorize(operation, &tool, call).await?;
         let timeout = self.tools.limits.timeout;
         let _permit = self.permits.acquire().await;
-        self.before_sending(operating, tool.definition.effects.is_repeatable())?;
+        self.before_sending(operation, tool.definition.effects.is_repeatable())?;
         let sent = server.connection.call(&tool.definition.name, checked);
         encode(in_time(|| tool.path(), timeout, sent).await?)
     }
@@ -382,18 +382,18 @@ impl Shared {
         self.within_size(encode_plain(&links)?)
     }
 
-    async fn read(&self, operating: OperationNumber, call: &Call, uri: &str) -> Result<EncodedValue, ToolFailure> {
+    async fn read(&self, operation: OperationNumber, call: &Call, uri: &str) -> Result<EncodedValue, ToolFailure> {
         let server = self.tools.server(&call.server)?;
         self.allow_resources(server)?;
         let effects = Effects { read_only: true, destructive: false, idempotent: true };
-        if self.tools.policy.approval.requires_approval(effects) && !operating.is_sent() {
+        if self.tools.policy.approval.requires_approval(effects) && !operation.is_sent() {
             // A grant is for one server's resources, not for one URI: its identity has no schema.
             let fingerprint = resources_fingerprint(&server.original);
-            self.ask(operating, call, &server.name, RESOURCES, fingerprint).await?;
+            self.ask(operation, call, &server.name, RESOURCES, fingerprint).await?;
         }
         let timeout = self.tools.limits.timeout;
         let _permit = self.permits.acquire().await;
-        self.before_sending(operating, true)?;
+        self.before_sending(operation, true)?;
         encode(in_time(|| format!("{}.{RESOURCES}", server.name), timeout, server.connection.read(uri)).await?)
     }
 

@@ -17,7 +17,7 @@ use super::views::{SessionView, owner_name};
 use crate::description::SandboxKind;
 
 /// The number of sessions of a page, by default and at most.
-const PAGE: usize = 100;
+const PAGE_SIZE: usize = 100;
 const MAX_PAGE: usize = 1000;
 /// The time that the end of a session waits for a call that is still running.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
@@ -156,7 +156,7 @@ fn page(mut all: Vec<SessionOverview>, query: &ListQuery) -> Result<SessionList,
     };
     all.sort_by_cached_key(|session| std::cmp::Reverse(key(session)));
     let matching = all.len();
-    let limit = query.limit.unwrap_or(PAGE).min(MAX_PAGE);
+    let limit = query.limit.unwrap_or(PAGE_SIZE).min(MAX_PAGE);
     let sessions = all.into_iter().skip(query.offset).take(limit).map(SessionView::new).collect();
     Ok(SessionList { sessions, matching, total, states, asking })
 }

@@ -31,7 +31,7 @@ use crate::arguments::AnswerQuestion;
 use crate::metrics::CallStatus;
 
 /// The time after which an answer is confirmed although the run has no result yet.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+const CONFIRM_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl SessionTools {
     /// Returns the tool of panels, if runs can wait for the answers of users.
@@ -101,7 +101,7 @@ impl SessionTools {
             return refused("the run does not wait for this answer any more");
         }
         // The panel may be closed at any time: the run goes on, and keeps its result for `resume_run`.
-        match tokio::time::timeout(LONGEST_WAIT, run.next_update()).await {
+        match tokio::time::timeout(CONFIRM_TIMEOUT, run.next_update()).await {
             Ok(RunUpdate::Completed(result)) => finished(apps::for_client(&result, context), CallStatus::Success),
             Ok(RunUpdate::Question(_)) => self.paused(&run, context),
             Err(_) => {

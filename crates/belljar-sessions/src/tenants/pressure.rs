@@ -7,7 +7,7 @@ use super::memory_files::MemoryFiles;
 use super::registry::{LoadState, Tenants};
 
 /// The interval of measurements.
-const INTERVAL: Duration = Duration::from_secs(1);
+const MEASURE_INTERVAL: Duration = Duration::from_secs(1);
 /// The part of a threshold of stalls above which memory is tight, and below which code is admitted again.
 const TIGHT_STALL: f64 = 0.5;
 /// The percentage of memory below the threshold at which memory is tight, and below which code is admitted again.
@@ -74,7 +74,7 @@ pub fn watch_memory(tenants: &Tenants, thresholds: LoadThresholds, directory: Op
             }
             current = next;
             drop(tenants);
-            std::thread::sleep(INTERVAL);
+            std::thread::sleep(MEASURE_INTERVAL);
         }
     })?;
     Ok(())

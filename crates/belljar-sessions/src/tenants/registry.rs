@@ -15,7 +15,7 @@ use super::tenant::{SessionSlot, Tenant};
 use super::ticket::{self, CallTicket, JobTicket};
 
 /// The time after its last call for which an owner counts as one that shares the server with others.
-const PRESENCE: Duration = Duration::from_secs(60);
+const PRESENCE_TTL: Duration = Duration::from_secs(60);
 /// The interval at which owners that nothing is known of are forgotten.
 const CLEANING_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -165,8 +165,8 @@ impl Tenants {
     /// Counts the owners that are present, and forgets those of which nothing is known.
     fn count_present(&self, known: &mut KnownTenants, now: Instant) {
         known.cleaned = now;
-        known.by_key.retain(|_, tenant| tenant.is_present(PRESENCE, now) || !tenant.is_forgettable(1, now));
-        let present = known.by_key.values().filter(|tenant| tenant.is_present(PRESENCE, now)).count();
+        known.by_key.retain(|_, tenant| tenant.is_present(PRESENCE_TTL, now) || !tenant.is_forgettable(1, now));
+        let present = known.by_key.values().filter(|tenant| tenant.is_present(PRESENCE_TTL, now)).count();
         self.0.present.store(present, Ordering::Relaxed);
     }
 
@@ -221,7 +221,7 @@ impl Tenants {
         if let LoadState::Shedding(reason) = &*self.0.load.lock() {
             return Err(WorkRefusal::Overloaded { reason: reason.clone() });
         }
-        let was_present = tenant.is_present(PRESENCE, now);
+        let was_present = tenant.is_present(PRESENCE_TTL, now);
         tenant.begin_wait(max_running, now)?;
         let mut known = self.0.tenants.lock();
         if !was_present || now.saturating_duration_since(known.cleaned) > CLEANING_INTERVAL {

@@ -20,7 +20,7 @@ use crate::protocol::NodeId;
 /// The time for a transaction.
 const WRITE_TIMEOUT: Duration = Duration::from_millis(2500);
 /// The number of keys on a page of a listing.
-const PAGE: usize = 500;
+const PAGE_SIZE: usize = 500;
 
 /// The keys under the prefix of an etcd cluster.
 pub(crate) struct Etcd {
@@ -109,8 +109,8 @@ impl Etcd {
         let mut start = format!("{}{folder}", self.prefix).into_bytes();
         let mut entries = Vec::new();
         loop {
-            let body = json!({ "key": STANDARD.encode(&start), "range_end": end, "limit": PAGE.to_string() });
-            let answer = self.client.read("/v3/kv/range", &body, Deadline::for_size(PAGE << 14)).await?;
+            let body = json!({ "key": STANDARD.encode(&start), "range_end": end, "limit": PAGE_SIZE.to_string() });
+            let answer = self.client.read("/v3/kv/range", &body, Deadline::for_size(PAGE_SIZE << 14)).await?;
             let none = Vec::new();
             let found = answer["kvs"].as_array().unwrap_or(&none);
             for entry in found {

@@ -24,7 +24,7 @@ pub(crate) use etcd::Etcd;
 /// The maximum size of a value, in bytes. etcd's own limit for a request is 1.5 MiB.
 pub(crate) const MAX_VALUE: usize = 512 << 10;
 /// The length of the first line: the ID of the write.
-const STAMP: usize = 33;
+const STAMP_LENGTH: usize = 33;
 
 /// The version of a register.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,7 +161,7 @@ impl Registers {
 
 /// Puts the ID of the write before a value.
 fn stamp(write: WriteId, value: &[u8]) -> Bytes {
-    let mut bytes = BytesMut::with_capacity(STAMP + value.len());
+    let mut bytes = BytesMut::with_capacity(STAMP_LENGTH + value.len());
     bytes.put_slice(write.to_string().as_bytes());
     bytes.put_u8(b'\n');
     bytes.put_slice(value);
@@ -171,10 +171,10 @@ fn stamp(write: WriteId, value: &[u8]) -> Bytes {
 /// Takes a value apart.
 fn unstamp(name: &str, mut bytes: Bytes, version: Version) -> Result<RegisterValue, StoreError> {
     let damaged = || StoreError::damaged(name, "it does not begin with the ID of a write");
-    if bytes.len() < STAMP || bytes.len() > STAMP + MAX_VALUE || bytes[STAMP - 1] != b'\n' {
+    if bytes.len() < STAMP_LENGTH || bytes.len() > STAMP_LENGTH + MAX_VALUE || bytes[STAMP_LENGTH - 1] != b'\n' {
         return Err(damaged());
     }
-    let line = bytes.split_to(STAMP);
-    let write = std::str::from_utf8(&line[..STAMP - 1]).ok().and_then(WriteId::parse).ok_or_else(damaged)?;
+    let line = bytes.split_to(STAMP_LENGTH);
+    let write = std::str::from_utf8(&line[..STAMP_LENGTH - 1]).ok().and_then(WriteId::parse).ok_or_else(damaged)?;
     Ok(RegisterValue { write, version, value: bytes })
 }
