@@ -68,7 +68,7 @@ impl Installer {
         &self.platform
     }
 
-    /// Returns the installer's settings.
+    /// Returns the settings, which the installer does not change.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }

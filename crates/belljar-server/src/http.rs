@@ -44,7 +44,7 @@ const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset
 
 pub(crate) const SESSION_ID_HEADER: &str = "mcp-session-id";
 
-/// A transport over HTTP.
+/// A transport of MCP over HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HttpTransport {
     /// Streamable HTTP; clients of the legacy era have sessions.

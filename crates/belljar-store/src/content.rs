@@ -96,14 +96,14 @@ impl Changes {
         self
     }
 
-    /// Removes a part.
+    /// Removes a part from the session. Does nothing if the session does not have it.
     #[must_use]
     pub fn remove(mut self, part: impl Into<String>) -> Self {
         self.parts.insert(part.into(), Change::Remove);
         self
     }
 
-    /// Replaces the facts.
+    /// Replaces the properties of the session that its record has, and that listings return.
     #[must_use]
     pub fn facts(mut self, facts: Facts) -> Self {
         self.facts = Some(facts);

@@ -50,7 +50,7 @@ pub struct Images {
 }
 
 impl Cluster {
-    /// Returns the images.
+    /// Returns the images of the store, which all replicas share.
     #[must_use]
     pub fn images(&self) -> Images {
         Images { cluster: self.clone() }

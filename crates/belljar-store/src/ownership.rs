@@ -45,7 +45,7 @@ impl Ownership {
         Self { replica, key, held: Box::new(Mutex::new(state)) }
     }
 
-    /// Returns the session.
+    /// Returns the name of the session in the store.
     #[must_use]
     pub fn key(&self) -> SessionKey {
         self.key

@@ -140,7 +140,7 @@ impl Replica {
         &self.shared.me.address
     }
 
-    /// Returns the cluster.
+    /// Returns the connection to the store and the coordinator that the replica has joined.
     #[must_use]
     pub fn cluster(&self) -> &Cluster {
         &self.shared.cluster

@@ -200,7 +200,7 @@ pub struct Sessions {
 }
 
 impl Cluster {
-    /// Returns the sessions.
+    /// Returns the sessions of the store, active in some replica or not.
     #[must_use]
     pub fn sessions(&self) -> Sessions {
         Sessions { cluster: self.clone() }

@@ -66,7 +66,7 @@ const KEY_LENGTH: usize = 32;
 /// The number of replicas whose addresses are remembered, and of sessions whose runs are.
 const MAX_ADDRESSES: usize = 10_000;
 
-/// A replica.
+/// A replica of the cluster, as requests to it need it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
     /// Its ID, of letters and digits.

@@ -28,7 +28,7 @@ impl SessionActivity {
     /// All activities.
     pub const ALL: [Self; 6] = [Self::Running, Self::Waiting, Self::Idle, Self::Asleep, Self::Away, Self::Completed];
 
-    /// Returns the name.
+    /// Returns the name in the admin API.
     pub fn name(self) -> &'static str {
         match self {
             Self::Running => "running",

@@ -150,7 +150,7 @@ impl SessionHistory {
         self.state.lock().cells.iter().cloned().collect()
     }
 
-    /// Returns a recorded cell.
+    /// Returns the cell with this number, unless it was forgotten.
     pub fn cell(&self, number: u64) -> Option<Arc<CellRecord>> {
         self.state.lock().cells.iter().find(|cell| cell.number == number).cloned()
     }

@@ -143,7 +143,7 @@ pub trait RunResumer: Send + Sync {
 /// Has the store of a cluster have the journal of a run.
 pub(crate) type CommitJournal = Box<dyn Fn() -> io::Result<()> + Send + Sync>;
 
-/// A run.
+/// A durable run: a cell of a persistent session, or a program, that can outlast its call, client and server.
 pub struct Run {
     /// The facts that do not change.
     pub info: RunInfo,
@@ -269,7 +269,7 @@ impl Run {
         self.owner.is_some()
     }
 
-    /// Returns the state.
+    /// Returns the state at this moment. [`Self::next_update`] waits for changes.
     pub fn state(&self) -> RunState {
         self.progress.lock().state
     }
