@@ -18,6 +18,7 @@
 //! | file | subject |
 //! | --- | --- |
 //! | `ownership` | the sessions of this replica: activated, stored, given up |
+//! | `slots` | which sessions this replica owns, and which expect a call |
 //! | `parts` | which files of a session have changed since the last commit |
 //! | `images` | the images of sessions |
 //! | `cleaning` | expired sessions, old results and unused objects |
@@ -35,6 +36,7 @@ mod remote_runs;
 mod run_record;
 mod runs;
 mod settings;
+mod slots;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -56,8 +58,8 @@ pub use remote_runs::RemoteRun;
 pub use settings::{ClusterError, ClusterOptions, Durability};
 
 use images::KnownImages;
-use ownership::Slot;
 use runs::SharedRunRecord;
+use slots::Slot;
 
 /// The collection and the name of the record of the key that the replicas share.
 const KEY_RECORD: (&str, &str) = ("keys", "signer");
