@@ -21,7 +21,8 @@ pub struct NativeOptions {
     /// The Python of an environment with ipykernel: `bin/python` of a virtual environment.
     pub python: PathBuf,
     /// The version of that Python, such as `3.13.1`, for which the packages are determined that code imports. If it is
-    /// empty, imports install nothing, and [`Backend::run_once`](belljar_core::kernel::Backend::run_once) is not supported.
+    /// empty, imports install nothing, and [`Backend::run_once`](belljar_core::kernel::Backend::run_once) is not
+    /// supported.
     pub python_version: String,
     /// The limits of each session.
     pub limits: Limits,

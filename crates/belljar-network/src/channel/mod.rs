@@ -5,8 +5,8 @@
 //!  code ◀── Connection::read ─── incoming ◀── task ◀── server
 //! ```
 //!
-//! Each stream is at most [`BUFFER_SIZE`] long and takes no memory while it is empty. The futures of a task are polled by
-//! the task alone, so that one waker is enough.
+//! Each stream is at most [`BUFFER_SIZE`] long and takes no memory while it is empty. The futures of a task are polled
+//! by the task alone, so that one waker is enough.
 
 mod task;
 
