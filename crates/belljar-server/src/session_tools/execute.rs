@@ -14,6 +14,7 @@ use super::{Caller, SessionTools, ToolAnswer};
 use crate::apps::{self, Panel};
 use crate::arrival::in_turn;
 use crate::code_tools::CancelOnDrop;
+use crate::input_rounds::CodeClient as _;
 use crate::metrics::CallStatus;
 use crate::report;
 

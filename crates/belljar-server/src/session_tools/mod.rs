@@ -51,7 +51,7 @@ use crate::arrival::{SessionTurn, in_turn, turn_of};
 use crate::code_tools::ClientTools;
 use crate::description::SandboxDescription;
 use crate::handler::tool_error;
-use crate::input_rounds::{CodeClient as _, PendingInputs, RunningCode};
+use crate::input_rounds::{PendingInputs, RunningCode};
 use crate::metrics::CallStatus;
 use crate::notifier::ClientNotifier;
 use crate::report::{self, Recording};
