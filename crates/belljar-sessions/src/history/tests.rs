@@ -1,3 +1,5 @@
+//! Tests of the bounds of the history: cells, memory, runs and absent sessions.
+
 use belljar_core::CallCancellation;
 use belljar_core::mime::{DisplayData, DisplayEvent};
 
