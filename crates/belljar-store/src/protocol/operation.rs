@@ -130,7 +130,7 @@ enum Step<P> {
     Observing(SessionRecord<P>),
     Writing { expected: Option<WriteId>, record: SessionRecord<P> },
     Confirming { expected: Option<WriteId>, record: SessionRecord<P> },
-    OperationEnd,
+    Finished,
 }
 
 /// An operation on the record of a session.
@@ -155,7 +155,7 @@ impl<P: Clone> Operation<P> {
         if matches!(event, Event::TimedOut) {
             return self.time_out();
         }
-        match (std::mem::replace(&mut self.step, Step::OperationEnd), event) {
+        match (std::mem::replace(&mut self.step, Step::Finished), event) {
             (Step::Begin, Event::Resumed) => self.begin(),
             (Step::Reading, Event::Resumed) => self.read(),
             (Step::Reading, Event::Record(record)) => self.decide(record),
@@ -296,15 +296,15 @@ impl<P: Clone> Operation<P> {
     }
 
     fn finish(&mut self, outcome: Outcome<P>) -> Command<P> {
-        self.step = Step::OperationEnd;
+        self.step = Step::Finished;
         Command::Finish(outcome)
     }
 
     fn time_out(&mut self) -> Command<P> {
-        let step = std::mem::replace(&mut self.step, Step::OperationEnd);
+        let step = std::mem::replace(&mut self.step, Step::Finished);
         self.finish(match step {
             Step::Begin | Step::Reading | Step::Observing(_) => Outcome::Failed,
-            Step::Writing { .. } | Step::Confirming { .. } | Step::OperationEnd => Outcome::Unknown,
+            Step::Writing { .. } | Step::Confirming { .. } | Step::Finished => Outcome::Unknown,
         })
     }
 
