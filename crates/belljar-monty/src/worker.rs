@@ -151,7 +151,7 @@ impl Worker {
                 self.load(&load.state);
                 return Next::Serve;
             }
-            request => self.session_request(request),
+            request => self.handle_session_request(request),
         };
         match end {
             TurnEnd::Event(event) => {
@@ -165,7 +165,7 @@ impl Worker {
     }
 
     /// Handles a request that needs a session.
-    fn session_request(&mut self, request: Request) -> TurnEnd {
+    fn handle_session_request(&mut self, request: Request) -> TurnEnd {
         let Some(session) = &mut self.session else {
             return TurnEnd::Event(violation("the session has not been configured"));
         };
