@@ -2,6 +2,25 @@
 //!
 //! It is a library so that the Python package, whose extension module contains all other crates as well, can offer the
 //! command without a second copy of them.
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | `cli`, `global_options`, `value_parsers` | the commands, the options of each, and how values are read |
+//! | `run`, `run_arguments`, `run_context`, `program_run` | `belljar run`: a program, and its repetition with a package that it lacked |
+//! | `run_notebook`, `prompt` | `belljar run` of a notebook, and `-i` |
+//! | `siblings`, `mount`, `lost_files` | files of a program: its own modules, directories of the host, and what is lost with the sandbox |
+//! | `serve`, `access`, `quotas`, `reload`, `shutdown` | servers: transports, access, shares, SIGHUP, and their end |
+//! | `session_options`, `cluster_options`, `store_credentials` | options of sessions and of the stores that keep them |
+//! | `sandbox_options`, `isolation`, `limits`, `network`, `packages` | options of sandboxes, of limits, of the network and of packages |
+//! | `tools`, `call`, `config` | MCP servers: for code, `belljar call`, and the configuration of clients |
+//! | `admin`, `health_check` | `belljar admin` and `belljar healthcheck`, for running servers |
+//! | `session_commands`, `session_place`, `run_commands` | `belljar sessions` and `belljar runs`, for a directory or a store |
+//! | `audit_command`, `audit_options`, `observability` | `belljar audit`; the audit log, logs and OpenTelemetry of a process |
+//! | `kernel`, `monty`, `native` | `belljar kernel`, `belljar monty`, `belljar native` |
+//! | `cache`, `bundle`, `warmup`, `background` | prebuilt files: the cache, the bundle, and work ahead of time or in the background |
+//! | `man` | `belljar man` |
+//! | `outcome`, `exit_code`, `command_error`, `hint` | how code ended, exit statuses, errors and hints |
+//! | `console`, `terminal_filter`, `untrusted_text`, `progress`, `interrupt` | the terminal: output, its filter, progress, Ctrl-C |
 
 mod access;
 mod admin;
@@ -67,6 +86,11 @@ use clap::CommandFactory;
 
 use cli::{Cli, Command};
 use observability::Observability;
+
+/// The example of the README, which is compiled as a documentation test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
 
 /// The installation of the command as a part of another program.
 #[derive(Debug, Clone)]

@@ -240,7 +240,7 @@ fn module_program(module: &str) -> String {
 fn siblings_of(file: &str, code: &str, arguments: &RunArguments) -> Result<Siblings, CommandError> {
     match mounted_folder(arguments) {
         Some(folder) => Siblings::find(folder, [code]),
-        None => Siblings::of_script(file.as_ref(), code),
+        None => Siblings::for_script(file.as_ref(), code),
     }
 }
 
