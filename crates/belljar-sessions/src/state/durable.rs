@@ -16,7 +16,7 @@ use crate::error::SessionError;
 use crate::id::SessionId;
 use crate::runs::{Run, RunCalls, RunEvent, RunRegistry};
 use crate::sessions::{HeldRun, Owner, milliseconds_now};
-use crate::store::{Lease, Store, StoreError, StoredRun};
+use crate::store::{Lease, StoreError, StoredRun};
 
 /// The waits of a cell.
 pub(crate) struct CellWaits<'a> {

@@ -164,6 +164,24 @@ fn interpreter_crash_is_in_the_report() {
 }
 
 #[test]
+fn interrupt_before_a_cell_or_after_it_keeps_variables() {
+    let mut kernel = backend().start(None, &NoProgress).unwrap();
+    let run = |kernel: &mut dyn Kernel, code: String| {
+        kernel.execute(&CellRequest { code, ..CellRequest::default() }, Arc::new(NullObserver)).status
+    };
+    assert_eq!(run(&mut *kernel, "x = 6".into()), CellStatus::Ok);
+    // CPython looks for signals once in a while, so that each cell is interrupted at another place.
+    for count in 0..200 {
+        kernel.interrupt_handle().interrupt();
+        match run(&mut *kernel, format!("for _ in range({count}): pass\nx * 7")) {
+            CellStatus::Ok => {}
+            CellStatus::Error(error) => assert_eq!(error.name, "KeyboardInterrupt", "{count}"),
+            other => panic!("{count}: {other:?}"),
+        }
+    }
+}
+
+#[test]
 fn interrupting_keeps_variables_and_restarting_keeps_files() {
     let mut session = Session::start([]);
     let id = session.id.clone();
