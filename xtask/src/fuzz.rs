@@ -61,7 +61,7 @@ pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, Stri
     let is_large = |name: &String| LARGE.contains(&name.as_str());
     let selected: Vec<String> = match options.targets.is_empty() {
         true => known.into_iter().filter(|name| options.large || !is_large(name)).collect(),
-        false => options.targets,
+        false => options.targets.clone(),
     };
     let programs = build(selected.iter().any(is_large))?;
     if options.no_run {

@@ -146,7 +146,8 @@ fn run_all(programs: Vec<Program>) -> Result<Vec<(Program, Report)>, String> {
         loop {
             let next = lock(&waiting).next();
             let Some(program) = next else { return Ok(()) };
-            let run = program.run(if program.is_documentation { &[] } else { &[&threads] })?;
+            let arguments = if program.is_documentation { Vec::new() } else { vec![threads.as_str()] };
+            let run = program.run(&arguments)?;
             if !run.succeeded {
                 lock(&failed).push((program, run.report));
             }
