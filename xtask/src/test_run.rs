@@ -1,9 +1,8 @@
 //! `cargo xtask test`: runs the tests of the workspace, and once more by themselves the few that fail.
 //!
-//! Fifteen hundred tests start servers, interpreters and browsers, and many wait for a lease or a limit to end. By
-//! `cargo test`, which runs one program after another with as many tests at once as there are processors, the longest
-//! program uses an eighth of the time of two processors. Therefore several programs run at once here, each with twice
-//! as many tests.
+//! Fifteen hundred tests start servers, interpreters and browsers, and many wait for a lease or a limit to end. `cargo
+//! test` runs one program after another, each with as many tests at once as there are processors, which are idle while
+//! tests wait. Therefore several programs run at once here, and the one whose tests wait most runs more of them.
 //!
 //! On a machine with two cores, a test may exceed a limit that it keeps when it runs alone. A second run tells such a
 //! test from a defect, and names it.
@@ -23,10 +22,9 @@ use crate::workspace::{as_by_hand, workspace};
 const USAGE: &str = "\
 Usage: cargo xtask test
 
-Runs the tests of `cargo test --workspace --locked --no-fail-fast`, three programs at once, each with two tests for each
-processor. If at most three tests fail, each of them runs a second time, while no other test runs. Those that pass then
-are listed as unsteady, and the chore succeeds. Tests of documentation, and programs that end without a result, do not
-get a second run.
+Runs the tests of `cargo test --workspace --locked --no-fail-fast`, three programs at once. If at most three tests fail,
+each of them runs a second time, while no other test runs. Those that pass then are listed as unsteady, and the chore
+succeeds. Tests of documentation, and programs that end without a result, do not get a second run.
 
 The results of tests are printed when they are known, and the rest of a program's output when it ends.";
 
@@ -36,11 +34,11 @@ const MAX_REPEATED: usize = 3;
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The number of programs that run at once. One of the longest, that of the wheel, has a single test.
 const PROGRAMS_AT_ONCE: usize = 3;
-/// The number of tests that a program runs at once, for each processor.
-const TESTS_PER_PROCESSOR: usize = 2;
+/// The program whose tests wait for most of their time. It runs two of them at once for each processor, the others one.
+const WAITING: &str = "belljar/it";
 /// The programs that take longest, which start first in this order.
 const LONGEST: [&str; 5] =
-    ["belljar/it", "xtask/wheel", "belljar/capabilities", "belljar-store/conformance", "belljar-client/it"];
+    [WAITING, "xtask/wheel", "belljar/capabilities", "belljar-store/conformance", "belljar-client/it"];
 
 /// Runs the chore. Returns whether all tests have passed, at the latest in their second run.
 pub(crate) fn main(mut arguments: impl Iterator<Item = String>) -> Result<bool, String> {
@@ -139,14 +137,14 @@ fn programs(messages: &str) -> Vec<Program> {
 /// Runs the programs, and returns those that have failed.
 fn run_all(programs: Vec<Program>) -> Result<Vec<(Program, Report)>, String> {
     let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let threads = format!("--test-threads={}", processors * TESTS_PER_PROCESSOR);
+    let threads = format!("--test-threads={}", processors * 2);
     let waiting = Mutex::new(programs.into_iter());
     let failed = Mutex::new(Vec::new());
     let work = || -> Result<(), String> {
         loop {
             let next = lock(&waiting).next();
             let Some(program) = next else { return Ok(()) };
-            let arguments = if program.is_documentation { Vec::new() } else { vec![threads.as_str()] };
+            let arguments = if program.name == WAITING { vec![threads.as_str()] } else { Vec::new() };
             let run = program.run(&arguments)?;
             if !run.succeeded {
                 lock(&failed).push((program, run.report));
