@@ -403,7 +403,9 @@ def test_remote_sandboxes_refuse_servers_and_functions() -> None:
 
 def test_servers_end_with_the_sandbox_and_with_the_process() -> None:
     def children() -> set[str]:
-        listed = subprocess.run(["pgrep", "-f", f"{SCRIPT} plain"], capture_output=True, text=True, check=False).stdout
+        # Other tests of the machine run the script with another Python.
+        command = f"{sys.executable} -u {SCRIPT} plain"
+        listed = subprocess.run(["pgrep", "-f", command], capture_output=True, text=True, check=False).stdout
         return set(listed.split())
 
     before = children()
