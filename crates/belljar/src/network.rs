@@ -144,15 +144,15 @@ impl NetworkArguments {
     }
 }
 
-/// The network of a command whose files are read on another thread, while the command opens Python: parsing a policy
-/// and certificate authorities takes a few hundred microseconds, most of them page faults of code that is not in use
-/// otherwise.
+/// The network of a command, whose files another thread reads while the command opens Python. The code that parses them
+/// is not in use otherwise: with its page faults, it takes a few hundred microseconds.
 pub(crate) struct NetworkReader<'a> {
     arguments: &'a NetworkArguments,
     network: OnceLock<Result<Option<Arc<Network>>, CommandError>>,
 }
 
 impl<'a> NetworkReader<'a> {
+    /// Creates the network of these arguments, which has not been read.
     pub(crate) fn new(arguments: &'a NetworkArguments) -> Self {
         Self { arguments, network: OnceLock::new() }
     }
