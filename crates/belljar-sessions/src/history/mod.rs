@@ -58,7 +58,7 @@ pub use snapshot::{CellSnapshot, CellState, RecordedCall};
 
 /// The number of cells that are recorded for a session.
 const MAX_CELLS: usize = 500;
-/// The number of cells, and of absent sessions, by which there may be more. The surplus is forgotten at once: if each
+/// The numbers of cells and of absent sessions by which there may be more. The surplus is forgotten together: if each
 /// call forgot one record, its thread would allocate in the memory of that record next, which is scattered and in no
 /// cache of the processor.
 const SURPLUS_CELLS: usize = 64;
@@ -66,8 +66,8 @@ const SURPLUS_ABSENT: usize = 128;
 /// The maximum number of bytes of the cells of a session, and of all sessions.
 const MAX_SESSION_BYTES: usize = 16 << 20;
 const MAX_BYTES: usize = 256 << 20;
-/// The number of absent sessions whose cells are kept: those that have ended, and those that were given up to
-/// the cluster's store. As many calls that have run code once are kept, too.
+/// The number of absent sessions whose cells are kept: those that have ended, and those that were given up to the
+/// cluster's store. As many calls that have run code once are kept, too.
 const MAX_ABSENT: usize = 1000;
 /// The number of events that a slow reader of all sessions may be behind.
 const EVENT_CAPACITY: usize = 1024;
