@@ -58,9 +58,9 @@ pub use snapshot::{CellSnapshot, CellState, RecordedCall};
 
 /// The number of cells that are recorded for a session.
 const MAX_CELLS: usize = 500;
-/// The numbers of cells and of absent sessions by which there may be more. The surplus is forgotten together: if each
-/// call forgot one record, its thread would allocate in the memory of that record next, which is scattered and in no
-/// cache of the processor.
+/// The numbers of cells and of absent sessions by which there may be more. The surplus is forgotten together: calls
+/// became slower once each of them forgot one record. The allocator then reuses the memory of that record for the next
+/// call, and memory that was not used for a thousand calls is likely in no cache of the processor.
 const SURPLUS_CELLS: usize = 64;
 const SURPLUS_ABSENT: usize = 128;
 /// The maximum number of bytes of the cells of a session, and of all sessions.
