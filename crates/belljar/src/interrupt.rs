@@ -42,6 +42,14 @@ impl Interrupts {
 
 /// Runs `work` on a guest thread and returns its result. Another thread handles Ctrl-C meanwhile.
 pub(crate) fn run_interruptible(work: impl FnOnce(&Interrupts) -> ExitCode + Send) -> ExitCode {
+    run_interruptible_during(work, || ())
+}
+
+/// Does the same as [`run_interruptible`]. The calling thread does `meanwhile` before it waits.
+pub(crate) fn run_interruptible_during(
+    work: impl FnOnce(&Interrupts) -> ExitCode + Send,
+    meanwhile: impl FnOnce(),
+) -> ExitCode {
     let interrupts = Interrupts::default();
     let handler = interrupts.clone();
     // The handler is installed while the work starts: installing it first would delay every start.
@@ -49,7 +57,7 @@ pub(crate) fn run_interruptible(work: impl FnOnce(&Interrupts) -> ExitCode + Sen
         Ok(mut signals) => signals.forever().for_each(|_| handler.on_ctrl_c()),
         Err(error) => tracing::warn!(%error, "failed to handle Ctrl-C: it will end the process immediately"),
     });
-    match belljar_python::on_guest_thread(|| work(&interrupts)) {
+    match belljar_python::on_guest_thread_during(|| work(&interrupts), meanwhile) {
         Ok(code) => code,
         Err(error) => fail(CommandError::new(format!("failed to start a thread: {error}"))),
     }

@@ -85,6 +85,8 @@ use belljar_server::HttpTransport;
 use clap::CommandFactory;
 
 use cli::{Cli, Command};
+use interrupt::Interrupts;
+use network::NetworkReader;
 use observability::Observability;
 
 /// The example of the README, which is compiled as a documentation test.
@@ -126,7 +128,9 @@ pub fn run(arguments: Vec<OsString>, installation: Option<Installation>) -> Exit
     };
     match cli.command {
         Command::Run(ref arguments) => {
-            interrupt::run_interruptible(|interrupts| run::run(&cli.global, arguments, interrupts))
+            let network = NetworkReader::new(&arguments.network);
+            let work = |interrupts: &Interrupts| run::run(&cli.global, arguments, &network, interrupts);
+            interrupt::run_interruptible_during(work, || network.read())
         }
         Command::Stdio(ref arguments) => serve::stdio(&cli.global, arguments, observability),
         Command::StreamableHttp(ref arguments) => {

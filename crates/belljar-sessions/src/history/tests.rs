@@ -13,13 +13,19 @@ fn id() -> SessionId {
 fn old_cells_are_forgotten() {
     let history = Arc::new(History::default());
     let id = id();
-    for _ in 0..MAX_CELLS + 5 {
+    let most = MAX_CELLS + SURPLUS_CELLS;
+    for _ in 0..most {
         drop(CellGuard::new(history.begin_cell(&id, None, "1", false)));
     }
     let found = history.find(&id).unwrap();
-    assert_eq!(found.cells().len(), MAX_CELLS);
-    assert_eq!(found.cells().first().map(|cell| cell.number), Some(6));
-    assert_eq!(found.last().0, MAX_CELLS as u64 + 5);
+    assert_eq!(found.cells().len(), most);
+    drop(CellGuard::new(history.begin_cell(&id, None, "1", false)));
+    let numbers: Vec<u64> = found.cells().iter().map(|cell| cell.number).collect();
+    assert_eq!((numbers.len(), numbers.last()), (MAX_CELLS, Some(&(most as u64 + 1))));
+    assert!(numbers.is_sorted() && numbers.first() == Some(&(SURPLUS_CELLS as u64 + 2)), "{numbers:?}");
+    assert_eq!(found.last().0, most as u64 + 1);
+    let bytes = found.state.lock().bytes;
+    assert_eq!((history.bytes.load(Ordering::Relaxed), bytes > 0), (bytes, true));
 }
 
 #[test]
@@ -69,7 +75,7 @@ fn refused_cells_are_forgotten_while_an_earlier_one_waits() {
     let history = Arc::new(History::default());
     let id = id();
     let waiting = CellGuard::new(history.begin_cell(&id, None, "input()", false));
-    for _ in 0..MAX_CELLS + 5 {
+    for _ in 0..MAX_CELLS + SURPLUS_CELLS {
         drop(CellGuard::new(history.begin_cell(&id, None, "1", false)));
     }
     let cells = history.find(&id).unwrap().cells();
@@ -84,9 +90,12 @@ fn ended_runs_are_bounded_and_displace_no_sessions() {
     history.session(&ended, None);
     history.set_absent(&ended, AbsenceReason::Completed);
     let waiting = history.begin_run(running.clone(), None, "1", CallCancellation::default());
-    for _ in 0..MAX_ABSENT + 3 {
+    for number in 0..=MAX_ABSENT + SURPLUS_ABSENT {
+        assert_eq!(history.all().len(), number + 2);
         let mut run = history.begin_run(id(), None, "1", CallCancellation::default());
         run.end(Err("refused".into()));
+        // The client has its answer before anything is forgotten.
+        assert_eq!(history.all().len(), number + 3);
     }
     assert_eq!(history.all().len(), MAX_ABSENT + 2);
     assert!(history.find(&ended).is_some());
@@ -106,7 +115,7 @@ fn only_the_last_absent_sessions_stay() {
     history.set_absent(&returned, AbsenceReason::Away);
     history.session(&ended_twice, None);
     history.set_absent(&ended_twice, AbsenceReason::Completed);
-    for number in 0..MAX_ABSENT + 3 {
+    for number in 0..MAX_ABSENT + SURPLUS_ABSENT {
         if number == 100 {
             history.set_present(&returned);
             // An end is the last thing that is noted.

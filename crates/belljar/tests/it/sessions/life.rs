@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_core::kernel::{Backend, CellRequest, NullObserver};
-use belljar_core::{CellStatus, Limits, Output};
+use belljar_core::kernel::{Backend, CellRequest, Kernel, NullObserver};
+use belljar_core::{CellStatus, Limits, NoProgress, Output};
 use belljar_python::install::PrepareOptions;
 use belljar_python::{PythonRuntime, RuntimeLoader, WasmBackend};
 use belljar_sessions::{
