@@ -96,7 +96,7 @@ class AsyncSession(BaseSession):
 
     async def paused(self) -> AsyncRun | None:
         """Returns the run of the paused cell, or None: see `Session.paused`."""
-        run = self._paused_run(await _result(self._local_native().paused))
+        run = self._paused_run(await _result(self._native.paused)) if self._can_pause else None
         assert run is None or isinstance(run, AsyncRun)
         return run
 
@@ -150,8 +150,18 @@ class AsyncSandbox(BaseSandbox[AsyncSession]):
         assert isinstance(loaded, (AsyncSession, AsyncRun))
         return loaded
 
+    async def prepare(self, *, sessions: bool = False) -> None:
+        """Loads what the first run, or the first session, would otherwise wait for. On a server, it connects."""
+        self._check_open()
+        self._warn(await _result(self._options.runtime.prepare, sessions, None))
+
     async def tool_stubs(self) -> str:
         """Returns the tools as Python stubs, for a model that writes the code. Connects to MCP servers for that."""
+        if self._options.remote_runtime is not None:
+            from ._guest_sources import guest_source
+
+            text: str = (await self.run(guest_source("tool_stubs"))).check().value
+            return text
         functions = self._function_stubs()
         if (runtime := self._options.stubs_runtime) is None:
             return functions

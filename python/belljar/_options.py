@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from . import _native
 from ._encoding import encode
-from ._errors import ArgumentError, ArgumentTypeError, UnsupportedError, from_native
+from ._errors import ArgumentError, ArgumentTypeError, from_native
 
 if TYPE_CHECKING:
     from typing_extensions import TypeAlias
@@ -123,10 +123,8 @@ class Options:
 
     @property
     def stubs_runtime(self) -> _native.Runtime | None:
-        """The runtime, if it has MCP servers. Raises `UnsupportedError` for a sandbox on a server."""
-        if isinstance(self.runtime, _native.RemoteRuntime):
-            raise UnsupportedError("tool_stubs: a server describes its tools itself; `belljar tools stubs` prints them")
-        return self.runtime if self.has_servers else None
+        """The runtime, if it is in this process and has MCP servers."""
+        return self.runtime if self.has_servers and isinstance(self.runtime, _native.Runtime) else None
 
 
 def _network_policy(network: Network) -> dict[str, Any]:

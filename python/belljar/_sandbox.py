@@ -77,7 +77,7 @@ class Session(BaseSession):
         """Returns the run of the paused cell, or None. It can be resumed instead of the run that
         `Session.run` has returned, which is lost when a session is loaded.
         """
-        return self._paused_run(wait(native_call(self._local_native().paused, None)))
+        return self._paused_run(wait(native_call(self._native.paused, None))) if self._can_pause else None
 
     def restart(self) -> None:
         """Replaces the interpreter by a new one. The files stay."""
@@ -105,7 +105,6 @@ class Sandbox(BaseSandbox[Session]):
     """
 
     _session_type = Session
-    _is_noticed = False
 
     def run(
         self,
@@ -140,16 +139,17 @@ class Sandbox(BaseSandbox[Session]):
         return self._load(dump)
 
     def prepare(self, *, sessions: bool = False) -> None:
-        """Loads what the first run, or the first session, would otherwise wait for."""
-        notice = wait(native_call(self._options.runtime.prepare, sessions, None, None))
-        if notice is not None and not self._is_noticed:
-            import warnings
-
-            self._is_noticed = True
-            warnings.warn(notice, RuntimeWarning, stacklevel=2)
+        """Loads what the first run, or the first session, would otherwise wait for. On a server, it connects."""
+        self._check_open()
+        self._warn(wait(native_call(self._options.runtime.prepare, sessions, None, None)))
 
     def tool_stubs(self) -> str:
         """Returns the tools as Python stubs, for a model that writes the code. Connects to MCP servers for that."""
+        if self._options.remote_runtime is not None:
+            from ._guest_sources import guest_source
+
+            text: str = self.run(guest_source("tool_stubs")).check().value
+            return text
         functions = self._function_stubs()
         if (runtime := self._options.stubs_runtime) is None:
             return functions
