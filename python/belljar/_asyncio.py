@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import _native
+from ._arguments import name_of_new_file, path as to_text
 from ._base import BaseSandbox, BaseSession
 from ._errors import from_native
 from ._jobs import begin_job, contents_of, native_call, start, to_run
@@ -14,6 +15,7 @@ from ._options import request
 from ._run import FileInfo, Run
 
 if TYPE_CHECKING:
+    import os
     from types import TracebackType
 
     from ._calls import Callbacks, Write
@@ -30,14 +32,14 @@ class AsyncSessionFiles:
         """Returns the files, without hidden ones."""
         return [FileInfo(path, size) for path, size in await _result(self._native.list_files)]
 
-    async def read(self, path: str) -> bytes:
+    async def read(self, path: str | os.PathLike[str]) -> bytes:
         """Returns the contents of a file."""
-        contents: bytes = await _result(self._native.read_file, path)
+        contents: bytes = await _result(self._native.read_file, to_text(path, "path"))
         return contents
 
-    async def write(self, path: str, contents: bytes | bytearray | memoryview) -> None:
-        """Writes a file, replacing its contents."""
-        await _result(self._native.write_file, path, contents_of(contents))
+    async def write(self, path: str | os.PathLike[str], contents: bytes | bytearray | memoryview) -> None:
+        """Writes a file into the session's directory, replacing its contents."""
+        await _result(self._native.write_file, name_of_new_file(path), contents_of(contents))
 
 
 class AsyncRun(Run):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from . import _native
+from ._arguments import check_functions
 from ._errors import ArgumentTypeError, SandboxError, from_native
 from ._jobs import native_call, wait
 from ._options import Options, narrowing_policy, request
@@ -144,6 +145,7 @@ class BaseSandbox(Generic[SessionType]):
     def _callbacks(
         self, loop: asyncio.AbstractEventLoop | None, on_stdout: Write | None, on_stderr: Write | None
     ) -> Callbacks | None:
+        check_functions(on_stdout=on_stdout, on_stderr=on_stderr)
         options = self._options
         if not options.tools and options.approve is None and on_stdout is None and on_stderr is None:
             return None

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import _native
-from ._errors import ArgumentError, ArgumentTypeError, UnsupportedError, from_native
+from ._arguments import check_seconds, check_text, texts_by_name
+from ._errors import ArgumentTypeError, UnsupportedError, from_native
 from ._options import Options
 from ._sandbox import Sandbox
 
@@ -76,13 +77,13 @@ def _options(
         raise ArgumentTypeError(f"url: a text is needed, not {type(url).__name__}")
     if given := list(tools):
         raise UnsupportedError(_refusal(given))
-    for name, value in (("timeout", timeout), ("read_timeout", read_timeout)):
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
-            raise ArgumentError(f"{name}: {value!r} is not a positive number of seconds")
+    check_seconds(timeout, "timeout")
+    check_seconds(read_timeout, "read_timeout")
+    check_text(token, "token")
     settings = {
         "url": url,
         "token": token,
-        "headers": {str(name): str(value) for name, value in (headers or {}).items()},
+        "headers": texts_by_name(headers, "headers"),
         "timeout": timeout,
         "read_timeout": read_timeout,
     }

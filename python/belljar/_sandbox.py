@@ -6,12 +6,14 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import _native
+from ._arguments import name_of_new_file, path as to_text
 from ._base import BaseSandbox, BaseSession
 from ._jobs import contents_of, finish, native_call, start, wait
 from ._options import request
 from ._run import FileInfo, Run
 
 if TYPE_CHECKING:
+    import os
     from types import TracebackType
 
     from ._calls import Write
@@ -28,14 +30,14 @@ class SessionFiles:
         """Returns the files, without hidden ones."""
         return [FileInfo(path, size) for path, size in wait(native_call(self._native.list_files, None))]
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str | os.PathLike[str]) -> bytes:
         """Returns the contents of a file."""
-        contents: bytes = wait(native_call(self._native.read_file, path, None))
+        contents: bytes = wait(native_call(self._native.read_file, to_text(path, "path"), None))
         return contents
 
-    def write(self, path: str, contents: bytes | bytearray | memoryview) -> None:
-        """Writes a file, replacing its contents."""
-        wait(native_call(self._native.write_file, path, contents_of(contents), None))
+    def write(self, path: str | os.PathLike[str], contents: bytes | bytearray | memoryview) -> None:
+        """Writes a file into the session's directory, replacing its contents."""
+        wait(native_call(self._native.write_file, name_of_new_file(path), contents_of(contents), None))
 
 
 class Session(BaseSession):
