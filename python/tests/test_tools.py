@@ -240,7 +240,7 @@ ran
 def test_waiting_for_a_call_holds_nothing_up(code: str, value: Any) -> None:
     box = Sandbox(tools=[soon], install=False)
     # The first call is sent at once. Later ones are sent when the code waits.
-    assert box.run(f"import asyncio\nawait soon(0)\n{code}", timeout=60).check().value == value
+    assert box.run(f"import asyncio\nawait soon(0)\n{code}", timeout=600).check().value == value
 
 
 def test_tasks_that_begin_at_once_call_side_by_side() -> None:
