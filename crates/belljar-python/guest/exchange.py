@@ -277,11 +277,11 @@ def _function(description: dict[str, Any]) -> Callable[..., Any]:
 
 
 def _can_wait_directly() -> bool:
-    """Returns whether the event loop would only wait for the reply of a call: then the task can wait itself, which
+    """Returns whether the event loop would only wait for the reply of a call. Then the task can wait itself, which
     saves a future and a round of the loop.
 
-    Not if another task, a timer or a thread may go on meanwhile, or if the task is to be cancelled at its next ``await``
-    or was started eagerly: its caller may have more to do.
+    Not if another task, a timer or a thread may go on meanwhile, or if the task is to be cancelled at its next
+    ``await`` or was started eagerly: its caller may have more to do.
     """
     if _pending or _queued:
         return False

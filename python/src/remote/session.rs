@@ -164,8 +164,8 @@ impl RemoteSession {
     #[pyo3(signature = (on_end))]
     fn dump(&self, on_end: Option<Py<PyAny>>) -> PyResult<Job> {
         let _ = on_end;
-        let instead = "a server does not send the memory of its sessions. `fork` copies a session there, and files.read \
-             returns its files";
+        let instead = "a server does not send the memory of its sessions. `fork` copies a session there, and \
+             files.read returns its files";
         Err(unsupported("dump", instead).into())
     }
 

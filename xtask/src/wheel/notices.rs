@@ -2,7 +2,7 @@
 //! WebAssembly consists of.
 //!
 //! The texts of crates are in their sources, which Cargo has unpacked. For a crate whose sources lack it, the standard
-//! text of its licence is included, with the crate's authors. The crate `spdx`, of which the module consists as well, has
+//! text of its licence is included, with the crate's authors. The crate `spdx`, which the module contains as well, has
 //! these texts.
 
 use std::collections::BTreeMap;

@@ -51,8 +51,8 @@ pub(super) fn build(tools: &Path, target: &Path, sources: &Path, wheels: &Path) 
     Ok(())
 }
 
-/// Checks that the description names the version of Rust that the sources need: what pip shows of an sdist that it could
-/// not build does not.
+/// Checks that the description names the version of Rust that the sources need: the errors of pip for an sdist that it
+/// cannot build do not.
 fn check_requirements(facts: &Value, described: &str) -> Result<(), String> {
     let packages = facts["packages"].as_array().into_iter().flatten();
     let package = packages.into_iter().find(|package| package["name"] == "belljar-extension");
