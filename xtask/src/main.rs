@@ -1,6 +1,7 @@
 //! Chores for contributors, run as `cargo xtask CHORE`.
 #![expect(clippy::print_stdout, reason = "a chore's report goes to standard output, like any command's")]
 
+mod cargo_graph;
 mod cpython_tests;
 mod dist;
 mod features;

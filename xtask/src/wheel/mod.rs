@@ -2,6 +2,7 @@
 //! and runs its tests.
 
 mod features;
+mod notices;
 mod sdist;
 mod trial;
 
@@ -64,6 +65,7 @@ pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, Stri
     remove(&wheels)?;
     let profile = if release { Profile::Release } else { Profile::Dev };
     write_bundle(profile, &target, &sources.join("belljar/_bundle"))?;
+    notices::write(&sources)?;
     run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&tools))?;
     run(Command::new(tools.join("bin/python")).args(["-m", "pip", "install", "--quiet"]).args(TOOLS))?;
     let mut build = Command::new(tools.join("bin/maturin"));
