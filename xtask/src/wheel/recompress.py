@@ -1,7 +1,8 @@
 """Compresses the files of a wheel again, as small as DEFLATE allows.
 
-The compressors of archives stop at zlib's level 9. libdeflate searches further at its level 12, which takes a minute for
-a wheel and saves 3 to 6 %. Names, contents, order, times and modes stay the same, and with them the hashes of `RECORD`.
+The compressors of archives stop at zlib's level 9. libdeflate searches further at its level 12, which takes a minute
+for a wheel and saves 3 to 6 %. Names, contents, order, times and modes stay the same, and with them the hashes of
+`RECORD`.
 """
 
 import struct
