@@ -8,6 +8,7 @@ use wasmtime::{Config, Module, OptLevel, RegallocAlgorithm};
 
 use crate::fault_handlers;
 use crate::memory::ImageMemory;
+use crate::symbol_table;
 use crate::versions::{SNAPSHOT_VERSION, TRANSLATION_VERSION};
 
 /// The native stack that wasm frames may use, in bytes. Threads that run guests have
@@ -134,7 +135,7 @@ impl Engine {
                 }
             },
         };
-        compiler.precompile_module(wasm)
+        compiler.precompile_module(wasm).map(symbol_table::remove)
     }
 
     /// Compiles a module for use in this process.

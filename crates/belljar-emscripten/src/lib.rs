@@ -30,6 +30,7 @@ pub mod recording;
 pub mod snapshot;
 mod sources;
 pub mod stop;
+mod symbol_table;
 mod syscall;
 pub mod termination;
 pub mod translate;
