@@ -5,10 +5,10 @@
 //! have to guess remain random: those of stacks, heaps, the guest's memory, compiled code and the system's libraries.
 //! None of them is visible to the guest.
 //!
-//! Release builds for x86-64 fold functions with the same machine code, and equal constants: lld, which rustc brings for
-//! this target, can do that. Rust makes no promise on the addresses of functions, constants and vtables. Statics that can
-//! be modified are not folded. No code in the program is known to tell other statics, or functions of C libraries, apart
-//! by their addresses alone.
+//! Release builds for x86-64 fold functions with the same machine code, and equal constants: lld, which rustc brings
+//! for this target, can do that. Rust makes no promise on the addresses of functions, constants and vtables. Statics
+//! that can be modified are not folded. No code in the program is known to tell other statics, or functions of C
+//! libraries, apart by their addresses alone.
 
 fn main() {
     let target = |property: &str| std::env::var(format!("CARGO_CFG_TARGET_{property}")).unwrap_or_default();
