@@ -19,7 +19,9 @@ Builds the sdist and the wheel in the build folder's `wheels`, installs the whee
 all of them with python3, and those that depend on the version of CPython with 3.10, 3.12 and 3.14 where these are
 installed.";
 
-const TOOLS: [&str; 2] = ["maturin==1.16.0", "uv==0.13.9"];
+const TOOLS: [&str; 3] = ["deflate==0.9.0", "maturin==1.16.0", "uv==0.13.9"];
+/// A program of Python that compresses a released wheel again.
+const RECOMPRESS: &str = include_str!("recompress.py");
 /// The versions of CPython with which the package is tested where they are installed.
 const VERSIONS: [&str; 3] = ["3.10", "3.12", "3.14"];
 /// The tests that do not depend on the version of CPython, or need the frameworks of the examples.
@@ -79,6 +81,9 @@ pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, Stri
     as_by_hand(&mut build);
     run(&mut build)?;
     let wheel = only_file(&wheels, "whl")?;
+    if release {
+        run(Command::new(tools.join("bin/python")).args(["-c", RECOMPRESS]).arg(&wheel))?;
+    }
     let size = wheel.metadata().map_err(|error| format!("failed to read {}: {error}", wheel.display()))?.len();
     println!("{} ({:.1} MB)", wheel.display(), size as f64 / f64::from(1 << 20));
     if release && size > TARGET_SIZE {
