@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 use sha2::{Digest, Sha256};
 use wasmtime::{Config, Module, OptLevel, RegallocAlgorithm};
 
-use crate::fault_handlers;
 use crate::memory::ImageMemory;
+use crate::os::fault_handlers;
 use crate::versions::{SNAPSHOT_VERSION, TRANSLATION_VERSION};
 
 /// The native stack that wasm frames may use, in bytes. Threads that run guests have
