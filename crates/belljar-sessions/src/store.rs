@@ -20,6 +20,7 @@
 //! | `state_file` | the format of a snapshot's file |
 //! | `waiting`, `results` | runs: cells that wait, and their results |
 
+#[cfg_attr(windows, path = "store/private_directory_windows.rs")]
 pub(crate) mod private_directory;
 mod results;
 mod start;
