@@ -6,8 +6,6 @@ use std::mem::MaybeUninit;
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 
-use super::unix::Reservation;
-
 pub(crate) use super::unix::*;
 pub use super::unix::{open_regular_file, read_at};
 

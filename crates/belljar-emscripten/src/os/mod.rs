@@ -33,8 +33,8 @@ mod unix;
 #[cfg(target_os = "linux")]
 pub use system::pagemap;
 pub(crate) use system::{
-    Reservation, ThreadClock, anonymous_file, fault_handlers, files, make_inaccessible, prefault, private_dirty_pages,
-    read_exact_at, set_sparse_length, write_all_at, write_at,
+    NEEDS_UNWIND_INFO, Reservation, ThreadClock, anonymous_file, fault_handlers, files, make_inaccessible, prefault,
+    private_dirty_pages, read_exact_at, set_sparse_length, write_all_at, write_at,
 };
 pub use system::{files::DirectoryHandle, lower_thread_priority, open_regular_file, read_at};
 

@@ -5,8 +5,6 @@ use std::io;
 use std::os::fd::FromRawFd;
 use std::time::Duration;
 
-use super::unix::Reservation;
-
 pub(crate) mod fault_handlers;
 pub mod pagemap;
 

@@ -9,6 +9,9 @@ use std::ptr;
 
 pub(crate) mod files;
 
+/// Whether compiled code must have unwind information.
+pub(crate) const NEEDS_UNWIND_INFO: bool = false;
+
 pub(super) fn query_page_size() -> usize {
     // SAFETY: queries a constant of the system.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(0)

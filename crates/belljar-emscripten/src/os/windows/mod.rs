@@ -33,6 +33,9 @@ pub(crate) mod fault_handlers {
     pub(crate) fn restore() {}
 }
 
+/// Whether compiled code must have unwind information: the system reads it when it handles exceptions, such as faults.
+pub(crate) const NEEDS_UNWIND_INFO: bool = true;
+
 pub(super) fn query_page_size() -> usize {
     // SAFETY: the structure consists of numbers and pointers, for which zeros are valid; the call only writes it.
     let info = unsafe {
