@@ -42,11 +42,14 @@ mod system {
     /// Calls `handle` for each Ctrl-C from now on. Returns only if it cannot be handled.
     pub(crate) fn for_each(_: &[Signal], mut handle: impl FnMut(Signal)) -> io::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async {
+        let error = runtime.block_on(async {
             loop {
-                tokio::signal::ctrl_c().await?;
-                handle(Signal::Interrupt);
+                match tokio::signal::ctrl_c().await {
+                    Ok(()) => handle(Signal::Interrupt),
+                    Err(error) => break error,
+                }
             }
-        })
+        });
+        Err(error)
     }
 }

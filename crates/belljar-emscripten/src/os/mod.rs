@@ -100,7 +100,7 @@ mod tests {
         let image = vec![7; 8 * PAGE];
         let mut memory = image.clone();
         memory.resize(12 * PAGE, 0);
-        assert_eq!(differing_pages(&memory, &image), []);
+        assert!(differing_pages(&memory, &image).is_empty());
         for at in [PAGE - 1, PAGE, 5 * PAGE + 9, 8 * PAGE, 12 * PAGE - 1] {
             memory[at] = 1;
         }
