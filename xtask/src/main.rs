@@ -2,6 +2,7 @@
 #![expect(clippy::print_stdout, reason = "a chore's report goes to standard output, like any command's")]
 
 mod cargo_graph;
+mod check_targets;
 mod cpython_tests;
 mod dist;
 mod features;
@@ -18,6 +19,7 @@ const USAGE: &str = "\
 Usage: cargo xtask CHORE [OPTIONS]
 
 Chores:
+  check-targets   type-check the crates for the platforms that this machine cannot run
   cpython-tests   run CPython's own tests in the sandbox; see tests/cpython/README.md
   dist            make the files of a release: archives, bundles, SBOMs and manifests
   features        check the MCP client with each of its features alone
@@ -30,6 +32,7 @@ Chores:
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let result = match arguments.next().as_deref() {
+        Some("check-targets") => check_targets::main(arguments),
         Some("cpython-tests") => cpython_tests::main(arguments),
         Some("dist") => dist::main(arguments),
         Some("features") => features::main(arguments),

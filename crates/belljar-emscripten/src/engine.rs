@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 use sha2::{Digest, Sha256};
 use wasmtime::{Config, Module, OptLevel, RegallocAlgorithm};
 
-use crate::fault_handlers;
 use crate::memory::ImageMemory;
+use crate::os::{NEEDS_UNWIND_INFO, fault_handlers};
 use crate::versions::{SNAPSHOT_VERSION, TRANSLATION_VERSION};
 
 /// The native stack that wasm frames may use, in bytes. Threads that run guests have
@@ -172,7 +172,7 @@ fn config(interrupt_mode: InterruptMode, processor: Processor) -> wasmtime::Resu
         .wasm_backtrace_max_frames(None)
         // Address maps and unwind information serve the same backtraces and other unwinders.
         .generate_address_map(false)
-        .native_unwind_info(false);
+        .native_unwind_info(NEEDS_UNWIND_INFO);
     if processor == Processor::Baseline {
         // With a target, Cranelift uses no extension that is not named.
         config.target(env!("BELLJAR_TARGET"))?;

@@ -284,7 +284,7 @@ impl Program {
                 let path = self.shared.directory.join(SYMBOLS);
                 let mut bytes = vec![0; *length];
                 // At an offset: forks of this process share the position in the file.
-                std::os::unix::fs::FileExt::read_exact_at(file, &mut bytes, 0)
+                crate::os::read_exact_at(file, &mut bytes, 0)
                     .map_err(|error| ProgramError::File { path: path.clone(), error })?;
                 postcard::from_bytes(&bytes).map_err(|_| ProgramError::OtherBuild { path })?
             }
@@ -345,17 +345,16 @@ fn memory_pages(engine: &Engine, code: &[u8]) -> Result<u64, ProgramError> {
 }
 
 fn write_memory(directory: &Path, segments: &[Segment], pages: u64) -> Result<(), ProgramError> {
-    use std::os::unix::fs::FileExt;
     let path = directory.join(MEMORY);
     let length = pages * WASM_PAGE as u64;
     let fill = || {
         let file = fs::File::create_new(&path)?;
-        file.set_len(length)?;
+        crate::os::set_sparse_length(&file, length)?;
         for segment in segments {
             if u64::from(segment.offset) + segment.bytes.len() as u64 > length {
                 return Err(std::io::Error::other("a data segment lies outside of memory"));
             }
-            file.write_all_at(&segment.bytes, segment.offset.into())?;
+            crate::os::write_all_at(&file, &segment.bytes, segment.offset.into())?;
         }
         Ok(())
     };

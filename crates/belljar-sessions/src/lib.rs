@@ -32,6 +32,7 @@ mod clock;
 mod cluster;
 mod error;
 mod files;
+#[cfg_attr(windows, path = "folders_windows.rs")]
 mod folders;
 mod history;
 mod id;

@@ -6,6 +6,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use belljar_core::os::thread_time;
 use belljar_core::{HeldThreads, MeterScope};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use prometheus_client::metrics::histogram::Histogram;
@@ -370,20 +371,14 @@ impl Shared {
 fn run(permit: Permit, job: Job) {
     let tenant = permit.tenant.clone();
     let _meter = MeterScope::enter(tenant.meter());
-    let begin = tenant.has_processor_quota().then(processor_time);
+    let begin = tenant.has_processor_quota().then(thread_time);
     // A panic in one job must not end the thread. The job's caller sees that its channel closed without a result.
     if std::panic::catch_unwind(AssertUnwindSafe(move || job(permit))).is_err() {
         tracing::error!("internal error: a call panicked");
     }
     if let Some(begin) = begin {
-        tenant.add_processor_time(processor_time().saturating_sub(begin));
+        tenant.add_processor_time(thread_time().saturating_sub(begin));
     }
-}
-
-/// Returns the processor time of the current thread.
-fn processor_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::try_from(time).unwrap_or_default()
 }
 
 /// Has the current thread give way to others: it gets what they leave of the processors. A process without privileges

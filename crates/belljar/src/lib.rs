@@ -69,6 +69,7 @@ mod session_options;
 mod session_place;
 mod shutdown;
 mod siblings;
+mod signals;
 mod store_credentials;
 mod terminal_filter;
 mod tools;
