@@ -7,20 +7,21 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::workspace::{as_by_hand, workspace};
+use crate::workspace::{as_by_hand, target_directory, workspace};
 
 const USAGE: &str = "\
 Usage: cargo xtask test-arm64 [--build] [--package NAME]... [-- ARGUMENTS OF TESTS]
 
 Builds the tests of the machine, the interpreter, sessions, storage and the command for Linux on arm64, and runs them in
-QEMU's emulator. With --build, they are only built; with --package, only those of these packages are.";
+QEMU's emulator. With --build, they are only built; with --package, only those of these packages are. A program that
+this machine compiles for arm64 runs there, too.";
 
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 const LINKER: &str = "aarch64-linux-gnu-gcc";
 const EMULATOR: &str = "qemu-aarch64";
 /// The packages whose tests run. The last one's tests start the program, which needs a registered emulator.
 const PACKAGES: [&str; 8] = [
-    "belljar-emscripten",
+    MACHINE,
     "belljar-python",
     "belljar-core",
     "belljar-cache",
@@ -29,6 +30,7 @@ const PACKAGES: [&str; 8] = [
     "belljar-server",
     PROGRAM,
 ];
+const MACHINE: &str = "belljar-emscripten";
 const PROGRAM: &str = "belljar";
 /// Where the dynamic linker of arm64 is: among the system's libraries, or below the prefix of the cross compiler.
 const LOADER: &str = "lib/ld-linux-aarch64.so.1";
@@ -37,7 +39,8 @@ const PREFIXES: [&str; 2] = ["/", "/usr/aarch64-linux-gnu"];
 const REGISTERED: &str = "/proc/sys/fs/binfmt_misc";
 
 /// Tests that an emulator of programs cannot run, each with the reason.
-const NOT_EMULATED: &[(&str, &str)] = &[];
+const NOT_EMULATED: &[(&str, &str)] =
+    &[("written_pages_can_be_prefaulted_in_another_mapping", "the emulator refuses MADV_POPULATE_WRITE")];
 
 /// Runs the chore. Returns whether all tests have passed.
 pub(crate) fn main(mut arguments: impl Iterator<Item = String>) -> Result<bool, String> {
@@ -63,17 +66,10 @@ pub(crate) fn main(mut arguments: impl Iterator<Item = String>) -> Result<bool, 
     if !missing.is_empty() {
         return Err(format!("this machine lacks tools for arm64:\n{}", missing.join("\n")));
     }
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    as_by_hand(&mut command);
-    command.args(["test", "--locked", "--no-fail-fast", "--tests", "--target", TARGET]).current_dir(workspace()?);
+    let exchanges_code = !only_build && packages.iter().any(|package| package == MACHINE);
+    let mut command = tools.cargo("test")?;
+    command.args(["--no-fail-fast", "--tests", "--target", TARGET]);
     command.args(packages.iter().flat_map(|package| ["--package", package]));
-    command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER);
-    command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", EMULATOR);
-    // The programs are emulated, so that smaller ones start sooner.
-    command.env("CARGO_PROFILE_DEV_DEBUG", "false");
-    if let Some(prefix) = tools.prefix {
-        command.env("QEMU_LD_PREFIX", prefix);
-    }
     if only_build {
         command.arg("--no-run");
     } else {
@@ -82,8 +78,29 @@ pub(crate) fn main(mut arguments: impl Iterator<Item = String>) -> Result<bool, 
         }
         command.arg("--").args(NOT_EMULATED.iter().flat_map(|(name, _)| ["--skip", name])).args(for_tests);
     }
-    let status = command.status().map_err(|error| format!("failed to start cargo: {error}"))?;
-    Ok(status.success())
+    let passed = succeeds(&mut command)?;
+    Ok(if exchanges_code { exchange_code(&tools)? && passed } else { passed })
+}
+
+/// Compiles a program on this machine, and runs it in the emulator. Returns whether that succeeded.
+fn exchange_code(tools: &Tools) -> Result<bool, String> {
+    let directory = target_directory()?.join("tmp/platforms");
+    match std::fs::remove_dir_all(&directory) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(format!("failed to empty {}: {error}", directory.display()));
+        }
+        _ => {}
+    }
+    let example = ["--package", MACHINE, "--example", "platforms"];
+    let mut write = tools.cargo("run")?;
+    write.args(example).args(["--features", "cross-compile", "--", "write", TARGET]).arg(&directory);
+    let mut run = tools.cargo("run")?;
+    run.args(example).args(["--target", TARGET, "--", "run"]).arg(&directory);
+    Ok(succeeds(&mut write)? && succeeds(&mut run)?)
+}
+
+fn succeeds(command: &mut Command) -> Result<bool, String> {
+    Ok(command.status().map_err(|error| format!("failed to start cargo: {error}"))?.success())
 }
 
 /// The tools of this machine for arm64.
@@ -111,6 +128,21 @@ impl Tools {
         }
     }
 
+    /// Returns a command of Cargo, in the workspace, that finds the tools.
+    fn cargo(&self, command: &str) -> Result<Command, String> {
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        as_by_hand(&mut cargo);
+        cargo.args([command, "--locked"]).current_dir(workspace()?);
+        cargo.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER);
+        cargo.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", EMULATOR);
+        // Smaller programs start sooner in the emulator.
+        cargo.env("CARGO_PROFILE_DEV_DEBUG", "false");
+        if let Some(prefix) = self.prefix {
+            cargo.env("QEMU_LD_PREFIX", prefix);
+        }
+        Ok(cargo)
+    }
+
     /// Returns a line for each tool that is missing.
     fn missing(&self, starts_programs: bool) -> Vec<String> {
         let conditions = [
@@ -135,7 +167,7 @@ impl Tools {
 
 /// Returns whether the kernel's list names the emulator.
 fn is_registered(list: &Path) -> bool {
-    let entries = list.read_dir().into_iter().flatten().filter_map(|entry| entry.ok());
+    let entries = list.read_dir().into_iter().flatten().filter_map(Result::ok);
     entries.filter_map(|entry| std::fs::read_to_string(entry.path()).ok()).any(|text| {
         let is_emulator = |line: &str| line.starts_with("interpreter ") && line.contains(EMULATOR);
         text.lines().any(|line| line == "enabled") && text.lines().any(is_emulator)

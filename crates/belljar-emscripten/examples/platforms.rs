@@ -99,7 +99,7 @@ fn write(triple: &str, directory: &Path) -> Result<(), Box<dyn Error>> {
     }
     let mut instance = open(&engine, &for_host)?.instantiate(InstanceConfig::isolated())?;
     for _ in 0..3 {
-        instance.call::<i32>("count", ())?;
+        instance.call::<_, i32>("count", ())?;
     }
     instance.snapshot(&File::create_new(directory.join(SNAPSHOT))?, Vec::new(), WorkingSet::default())?;
     println!("compiled on {} for {triple}", Target::HOST.triple());
@@ -115,18 +115,18 @@ fn run(directory: &Path) -> Result<(), Box<dyn Error>> {
     let mut instance = program.restore(&snapshot, InstanceConfig { console, ..InstanceConfig::isolated() })?;
     let wrong = |name: &str, result: i32| Err(format!("{name} returned {result}").into());
     for (name, wanted) in [("count", 404), ("count", 505), ("hello", 0)] {
-        let result = instance.call::<i32>(name, ())?;
+        let result = instance.call::<_, i32>(name, ())?;
         if result != wanted {
             return wrong(name, result);
         }
     }
     for (name, argument, wanted) in [("catch", 7, 7), ("sum", 1000, 500_500)] {
-        let result = instance.call::<i32>(name, argument)?;
+        let result = instance.call::<_, i32>(name, argument)?;
         if result != wanted {
             return wrong(name, result);
         }
     }
-    let result = instance.call::<i32>("divide", (7.0, 2.0))?;
+    let result = instance.call::<_, i32>("divide", (7.0, 2.0))?;
     if result != 4 {
         return wrong("divide", result);
     }
@@ -135,7 +135,7 @@ fn run(directory: &Path) -> Result<(), Box<dyn Error>> {
         return Err(format!("it printed {:?}", String::from_utf8_lossy(&output)).into());
     }
     // A fault of the guest is a signal, whose handler reads the registers of this processor.
-    if instance.call::<()>("out_of_bounds", ()).is_ok() {
+    if instance.call::<_, ()>("out_of_bounds", ()).is_ok() {
         return Err("an access beyond memory did not fail".into());
     }
     println!("restored and run on {}", Target::HOST.triple());

@@ -416,8 +416,8 @@ impl Python {
     }
 
     fn builder<'a>(&'a self, engine: &'a Engine, progress: &'a dyn Progress) -> RuntimeBuilder<'a> {
-        let Shared { release, cache, runtime, .. } = &*self.shared;
-        RuntimeBuilder { release, cache, engine, options: runtime, progress }
+        let Shared { cache, runtime, .. } = &*self.shared;
+        RuntimeBuilder { release: self.shared.release, cache, engine, options: runtime, progress }
     }
 
     pub(crate) fn preloader<'a>(&'a self, progress: &'a dyn Progress) -> Preloader<'a> {

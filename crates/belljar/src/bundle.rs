@@ -20,10 +20,10 @@ use crate::progress;
 pub(crate) struct BundleArguments {
     /// Directory to create.
     directory: PathBuf,
-    /// Platform that the files are for, by rustc's name. Others than this one need a build with the feature
+    /// Platform that the files are for, by rustc's name. Others than this program's need a build with the feature
     /// `cross-compile`.
-    #[arg(long, value_name = "TRIPLE", value_parser = parse_target, default_value = Target::HOST.triple())]
-    target: Target,
+    #[arg(long, value_name = "TRIPLE", value_parser = parse_target)]
+    target: Option<Target>,
     #[command(flatten)]
     packages: PackageOptions,
 }
@@ -48,6 +48,6 @@ fn write(global: &GlobalOptions, arguments: &BundleArguments) -> Result<(), Comm
     }
     let progress: Arc<dyn Progress> = Arc::from(progress::reporter(global.quiet));
     let source = |python: &Python| source(python, packages, global.offline(), progress.clone());
-    Python::write_bundle(&global.options()?, *target, source, directory, &*progress)?;
+    Python::write_bundle(&global.options()?, target.unwrap_or(Target::HOST), source, directory, &*progress)?;
     Ok(())
 }
