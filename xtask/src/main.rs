@@ -9,6 +9,7 @@ mod features;
 mod fuzz;
 mod soak;
 mod style;
+mod test_arm64;
 mod test_run;
 mod wheel;
 mod workspace;
@@ -27,6 +28,7 @@ Chores:
   soak            put an MCP server under mixed load with faults, for a while
   style           count avoided patterns of speech in comments and docs, and fail above the limits
   test            run all tests, and once more by themselves the few that fail
+  test-arm64      build tests for Linux on arm64, and run them in an emulator
   wheel           build the Python wheel, install it and run its tests";
 
 fn main() -> ExitCode {
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         Some("soak") => soak::main(arguments),
         Some("style") => style::main(arguments),
         Some("test") => test_run::main(arguments),
+        Some("test-arm64") => test_arm64::main(arguments),
         Some("wheel") => wheel::main(arguments),
         Some("help" | "--help" | "-h") => {
             println!("{USAGE}");

@@ -40,7 +40,7 @@ mod working_set;
 pub use wasmtime;
 
 pub use delta::SnapshotDelta;
-pub use engine::{CompileTier, Engine, InterruptMode, Processor};
+pub use engine::{CompileTier, Engine, InterruptMode, Processor, Target};
 pub use errno::Errno;
 pub use ffi::ForeignCalls;
 pub use instance::{Instance, InstanceConfig, InstanceError};
