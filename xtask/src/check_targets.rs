@@ -173,6 +173,16 @@ fn check(target: &Target, zig: &[String], build_std: bool) -> Result<bool, Strin
         for (variable, tool) in [("CC", "cc"), ("CXX", "c++"), ("AR", "ar")] {
             command.env(format!("{variable}_{suffix}"), wrapper(&directory, target, zig, tool)?);
         }
+        if target.triple.ends_with("windows-gnu") {
+            // The compiler looks for it on the path: libraries of the system are described to it also when nothing is
+            // linked.
+            let name = "x86_64-w64-mingw32-dlltool";
+            wrapper_named(&directory, name, target, zig, "dlltool")?;
+            let path = std::env::var_os("PATH").unwrap_or_default();
+            let directories = [directory.join("bin")].into_iter().chain(std::env::split_paths(&path));
+            let path = std::env::join_paths(directories).map_err(|error| format!("failed to extend PATH: {error}"))?;
+            command.env("PATH", path);
+        }
         // Without it, crates ask Xcode for the headers of macOS, which Zig has.
         command.env("SDKROOT", &directory);
         // Assembler of AWS-LC for Windows is contained in the crate, so that NASM is not needed.
@@ -186,9 +196,14 @@ fn check(target: &Target, zig: &[String], build_std: bool) -> Result<bool, Strin
 /// Writes a script that starts this program as one of Zig's tools, and returns its path. Build scripts expect a program
 /// without arguments of its own.
 fn wrapper(directory: &Path, target: &Target, zig: &[String], tool: &str) -> Result<PathBuf, String> {
+    wrapper_named(directory, &format!("{}-{tool}", target.triple), target, zig, tool)
+}
+
+/// Does the same as [`wrapper`] with another file name.
+fn wrapper_named(directory: &Path, name: &str, target: &Target, zig: &[String], tool: &str) -> Result<PathBuf, String> {
     let this = std::env::current_exe().map_err(|error| format!("failed to find this program's file: {error}"))?;
     let directory = directory.join("bin");
-    let path = directory.join(format!("{}-{tool}", target.triple));
+    let path = directory.join(name);
     let words = [&this.display().to_string(), "check-targets", AS_COMPILER, target.zig, tool];
     let count = zig.len().to_string();
     let words = words.into_iter().chain([&*count]).chain(zig.iter().map(String::as_str));
@@ -221,11 +236,11 @@ fn compile(arguments: &[String]) -> Result<bool, String> {
     let [program, words @ ..] = zig else { return Err(format!("{AS_COMPILER} lacks Zig's command")) };
     let mut command = Command::new(program);
     command.args(words).arg(tool);
-    if tool == "ar" {
-        command.args(rest);
-    } else {
-        command.args(["-target", platform]).args(without_platform(rest));
-    }
+    match tool.as_str() {
+        "ar" => command.args(rest),
+        "dlltool" => command.args(without_binutils(rest)),
+        _ => command.args(["-target", platform]).args(without_platform(rest)),
+    };
     let status = command.status().map_err(|error| format!("failed to start {program}: {error}"))?;
     Ok(status.success())
 }
@@ -244,6 +259,20 @@ fn without_platform(arguments: &[String]) -> Vec<&str> {
     kept
 }
 
+/// Removes the options that the `dlltool` of LLVM does not have, and does not need.
+fn without_binutils(arguments: &[String]) -> Vec<&str> {
+    let mut kept = Vec::new();
+    let mut arguments = arguments.iter().map(String::as_str);
+    while let Some(argument) = arguments.next() {
+        match argument {
+            "-f" | "--temp-prefix" => drop(arguments.next()),
+            "--no-leading-underscore" => {}
+            _ => kept.push(argument),
+        }
+    }
+    kept
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -253,6 +282,13 @@ mod tests {
         let arguments = "-O0 --target=arm64-apple-macosx -arch arm64 -mmacosx-version-min=11.0 -isysroot /sdk -c a.c";
         let arguments: Vec<String> = arguments.split(' ').map(str::to_owned).collect();
         assert_eq!(without_platform(&arguments), ["-O0", "-c", "a.c"]);
+    }
+
+    #[test]
+    fn options_of_binutils_are_removed() {
+        let arguments = "-d a.def -D a.dll -l a.lib -m i386:x86-64 -f --64 --no-leading-underscore --temp-prefix a";
+        let arguments: Vec<String> = arguments.split(' ').map(str::to_owned).collect();
+        assert_eq!(without_binutils(&arguments), ["-d", "a.def", "-D", "a.dll", "-l", "a.lib", "-m", "i386:x86-64"]);
     }
 
     #[test]
