@@ -42,8 +42,8 @@ pub enum Processor {
     /// Those with all extensions of this machine's processor.
     #[default]
     Native,
-    /// All that belong to the platform: x86-64-v2 (SSE4.2 and POPCNT, since 2009), or 64-bit Arm (Armv8.0). Code that is
-    /// compiled on one machine can be installed on others.
+    /// All that belong to the platform: x86-64-v2 (SSE4.2 and POPCNT, since 2009), or 64-bit Arm (Armv8.0). Code that
+    /// is compiled on one machine can be installed on others.
     Baseline,
 }
 

@@ -69,9 +69,10 @@ impl RuntimeBuilder<'_> {
 
     #[expect(unsafe_code, reason = "the cache verifies the files that it returns: see below")]
     fn load(&self, entry: &Entry, libraries: Arc<dyn Libraries>) -> Result<Program, OpenError> {
-        // SAFETY: `Program::compile` made the entry in `compiled` above, under a key that includes this build's compiler
-        // and its input. `Cache` returns an entry only while each file has its original content: either its stamp is
-        // unchanged since it was written, or its SHA-256 matches; or the entry was installed with this program.
+        // SAFETY: `Program::compile` made the entry in `compiled` above, under a key that includes this build's
+        // compiler and its input. `Cache` returns an entry only while each file has its original content: either its
+        // stamp is unchanged since it was written, or its SHA-256 matches; or the entry was installed with this
+        // program.
         let program = unsafe { Program::open(self.engine, entry.directory(), Some(libraries), boot::define_imports) }?;
         program.set_foreign_calls(FOREIGN_CALLS);
         Ok(program)

@@ -28,7 +28,7 @@ impl Cluster {
         let (slot, mut owned) = self.lock_slot(id).await;
         if owned.is_some() {
             if expects_call {
-                slot.usage.lock().expects_call = Some(Instant::now());
+                slot.usage.lock().expect_call();
             }
             return Ok(Place::Here);
         }
@@ -39,8 +39,8 @@ impl Cluster {
                     tracing::debug!(session = id.as_str(), epoch, "a session is active here");
                     let last_used = self.last_use(&ownership.facts().await);
                     *owned = Some(OwnedSession { ownership, stored });
-                    let expects_call = expects_call.then(Instant::now);
-                    *slot.usage.lock() = SlotUsage { is_owned: true, expects_call, last_used };
+                    let expected_calls = expects_call.then(Instant::now).into_iter().collect();
+                    *slot.usage.lock() = SlotUsage { is_owned: true, expected_calls, last_used };
                     return Ok(Place::Here);
                 }
                 Err(error) => {

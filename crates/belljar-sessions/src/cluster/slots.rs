@@ -11,9 +11,9 @@ use super::Cluster;
 use super::parts::FileStamps;
 use crate::id::SessionId;
 
-/// The time for which a session stays in this replica although the call that was admitted for it has not arrived. A call
-/// that arrives later would find that its session does not exist; one that is refused ends the time.
-const MAX_ARRIVAL: Duration = Duration::from_secs(30);
+/// The time for which a session stays in this replica although the call that was admitted for it has not arrived. A
+/// call that arrives later would find that its session does not exist; one that is refused ends the time.
+const MAX_ARRIVAL: Duration = Duration::from_secs(15);
 
 /// The place of a session that this replica owns, or is about to.
 #[derive(Default)]
@@ -30,15 +30,21 @@ pub(super) struct Slot {
 pub(super) struct SlotUsage {
     /// True while the session is owned for certain, also if its changes are stored in the background.
     pub(super) is_owned: bool,
-    /// The time at which a call was admitted since the session is here, until the call has arrived.
-    pub(super) expects_call: Option<Instant>,
+    /// The times at which calls were admitted since the session is here, until a call has arrived for each.
+    pub(super) expected_calls: Vec<Instant>,
     /// The last use before the session came here, since 1970.
     pub(super) last_used: Duration,
 }
 
 impl SlotUsage {
+    /// Expects a call.
+    pub(super) fn expect_call(&mut self) {
+        self.expected_calls.retain(|since| since.elapsed() < MAX_ARRIVAL);
+        self.expected_calls.push(Instant::now());
+    }
+
     fn is_expecting(&self) -> bool {
-        self.expects_call.is_some_and(|since| since.elapsed() < MAX_ARRIVAL)
+        self.expected_calls.iter().any(|since| since.elapsed() < MAX_ARRIVAL)
     }
 }
 
@@ -97,16 +103,17 @@ impl Cluster {
         self.find_slot(id).is_some_and(|slot| {
             let mut usage = slot.usage.lock();
             if usage.is_owned {
-                usage.expects_call = Some(Instant::now());
+                usage.expect_call();
             }
             usage.is_owned
         })
     }
 
-    /// Notes that a call is in the queue of its session, or was refused.
+    /// Notes that a call is in the queue of its session, or was refused. It counts as the last one that was expected, so
+    /// that the time of one that never arrives ends.
     pub(crate) fn note_arrival(&self, id: &SessionId) {
         if let Some(slot) = self.find_slot(id) {
-            slot.usage.lock().expects_call = None;
+            slot.usage.lock().expected_calls.pop();
         }
     }
 

@@ -91,7 +91,10 @@ impl Sessions {
             drop(pool);
             work(state, session)
         };
-        Ok((call, self.queue(session, kind, Box::new(admitted))?))
+        let id = session.id.clone();
+        let queued = self.queue(session, kind, Box::new(admitted));
+        self.note_arrival(&id);
+        Ok((call, queued?))
     }
 
     /// Checks that what the call does can be recorded.
@@ -109,17 +112,23 @@ impl Sessions {
         kind: JobKind,
         work: Work<T>,
     ) -> QueuedResult<T> {
-        self.check_audit()?;
+        let id = session.id.clone();
+        if let Err(refusal) = self.check_audit() {
+            self.note_arrival(&id);
+            return Err(refusal);
+        }
         let (pool, arrival) = (self.shared.pool.clone(), Instant::now());
         let recorded = move |state: &mut SessionState, session: &Session| {
             pool.record_wait(arrival.elapsed());
             drop(pool);
             work(state, session)
         };
-        self.queue(session, kind, Box::new(recorded))
+        let queued = self.queue(session, kind, Box::new(recorded));
+        self.note_arrival(&id);
+        queued
     }
 
-    /// Queues `work`, which a guest thread will run.
+    /// Queues `work`, which a guest thread will run and need not be that of a call.
     pub(super) fn queue<T: Send + 'static>(
         &self,
         mut session: Arc<Session>,
@@ -145,22 +154,17 @@ impl Sessions {
                     };
                     if let Err(busy) = submitted {
                         session.clear_queue();
-                        self.note_arrival(&session.id);
                         return Err(busy.into());
                     }
                     break;
                 }
-                SubmitResult::Full(waiting) => {
-                    self.note_arrival(&session.id);
-                    return Err(SessionError::Queue { waiting });
-                }
+                SubmitResult::Full(waiting) => return Err(SessionError::Queue { waiting }),
                 SubmitResult::Closed(back) => {
                     job = back;
                     session = self.shared.open(&session.id, session.owner.as_ref())?;
                 }
             }
         }
-        self.note_arrival(&session.id);
         Ok(answer)
     }
 
