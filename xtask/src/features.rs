@@ -17,8 +17,8 @@ const USAGE: &str = "\
 Usage: cargo xtask features [FEATURE…]
 
 Runs Clippy on the library `belljar-mcp-client` with `none` of its features, with each feature alone, and with the
-`default` ones; or with each of those that are named. Warnings are errors. Checks for all features that no dependency
-requires a later version of Rust than the client declares.";
+`default` ones; or with each of those that are named. Warnings are errors. The build folder is `features` within that of
+the workspace. Checks for all features that no dependency requires a later version of Rust than the client declares.";
 
 const PACKAGE: &str = "belljar-mcp-client";
 /// The selection of no feature.
@@ -165,8 +165,7 @@ fn compiles(features: &str) -> Result<bool, String> {
     let status = cargo()
         .args(["clippy", "--quiet", "--locked", "--package", PACKAGE, "--lib", "--no-default-features"])
         .args(["--features", features, "--target-dir"])
-        // That of the workspace, which has the macros, the build scripts, and packages with the same features.
-        .arg(target_directory()?)
+        .arg(target_directory()?.join("features"))
         .args(["--", "-D", "warnings"])
         .current_dir(workspace()?)
         .status()

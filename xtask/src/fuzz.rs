@@ -6,10 +6,8 @@
 
 use std::fs;
 use std::io;
-use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use crate::workspace::{as_by_hand, host, target_directory, workspace};
@@ -17,16 +15,14 @@ use crate::workspace::{as_by_hand, host, target_directory, workspace};
 const USAGE: &str = "\
 Usage: cargo xtask fuzz [OPTIONS] [TARGET…]
 
-Builds the fuzz targets and runs each, or those that are named, on its corpus in fuzz/corpus, as many at once as there
-are processors. Inputs that cover more are written to fuzz/new-corpus in the build folder, and are used by the next run,
-too. The targets messages, wheels and worker_frames are built on top of uv, which takes a quarter of an hour: they run
-with --large, or if they are named.
+Builds the fuzz targets and runs each, or those that are named, on its corpus in fuzz/corpus. Inputs that cover more are
+written to fuzz/new-corpus in the build folder, and are used by the next run, too. The targets messages, wheels and
+worker_frames are built on top of uv, which takes a quarter of an hour: they run with --large, or if they are named.
 
 Options:
   --seconds N  how long each runs [default: 60]
   --hours N    how long each runs
   --large      the targets that take long to build, too
-  --no-run     only build the targets
   --store      afterwards, replace fuzz/corpus by a small set of inputs of both that covers most";
 
 /// Instrumentation for coverage, as cargo-fuzz has it.
@@ -44,7 +40,6 @@ struct Options {
     seconds: u64,
     store: bool,
     large: bool,
-    no_run: bool,
     targets: Vec<String>,
 }
 
@@ -61,45 +56,26 @@ pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, Stri
     let is_large = |name: &String| LARGE.contains(&name.as_str());
     let selected: Vec<String> = match options.targets.is_empty() {
         true => known.into_iter().filter(|name| options.large || !is_large(name)).collect(),
-        false => options.targets.clone(),
+        false => options.targets,
     };
     let programs = build(selected.iter().any(is_large))?;
-    if options.no_run {
-        return Ok(true);
+    let mut failed = Vec::new();
+    for name in &selected {
+        let target = Target::new(&programs, name)?;
+        if !target.run(options.seconds)? {
+            failed.push(name.as_str());
+        } else if options.store {
+            target.store()?;
+        }
     }
-    let targets = selected.iter().map(|name| Target::new(&programs, name)).collect::<Result<Vec<_>, _>>()?;
-    let failed = run(&targets, &options)?;
     if !failed.is_empty() {
         println!("failed: {}", failed.join(", "));
     }
     Ok(failed.is_empty())
 }
 
-/// Runs the targets, each of which uses one processor. Returns the names of those that have failed.
-fn run<'a>(targets: &'a [Target], options: &Options) -> Result<Vec<&'a str>, String> {
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut failed = Vec::new();
-        while let Some(target) = targets.get(next.fetch_add(1, Ordering::Relaxed)) {
-            if !target.run(options.seconds)? {
-                failed.push(target.name.as_str());
-            } else if options.store {
-                target.store()?;
-            }
-        }
-        Ok(failed)
-    };
-    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..processors.min(targets.len())).map(|_| scope.spawn(work)).collect();
-        let results =
-            workers.into_iter().map(|worker| worker.join().map_err(|_| "a thread has panicked".to_owned())?);
-        results.collect::<Result<Vec<_>, String>>().map(|failed| failed.concat())
-    })
-}
-
 fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options>, String> {
-    let mut options = Options { seconds: 60, store: false, large: false, no_run: false, targets: Vec::new() };
+    let mut options = Options { seconds: 60, store: false, large: false, targets: Vec::new() };
     while let Some(argument) = arguments.next() {
         let mut number = || {
             let text = arguments.next().ok_or(format!("{argument} needs a number\n\n{USAGE}"))?;
@@ -111,7 +87,6 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options>,
             "--hours" => options.seconds = (number()? * 3600.0).clamp(1.0, 1e6) as u64,
             "--store" => options.store = true,
             "--large" => options.large = true,
-            "--no-run" => options.no_run = true,
             option if option.starts_with('-') => return Err(format!("unknown option {option}\n\n{USAGE}")),
             _ => options.targets.push(argument),
         }
