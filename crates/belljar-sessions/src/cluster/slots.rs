@@ -109,8 +109,8 @@ impl Cluster {
         })
     }
 
-    /// Notes that a call is in the queue of its session, or was refused. It counts as the last one that was expected, so
-    /// that the time of one that never arrives ends.
+    /// Notes that a call is in the queue of its session, or was refused. It counts as the last one that was expected,
+    /// so that the time of one that never arrives ends.
     pub(crate) fn note_arrival(&self, id: &SessionId) {
         if let Some(slot) = self.find_slot(id) {
             slot.usage.lock().expected_calls.pop();
