@@ -32,7 +32,7 @@ const PACKAGES: [&str; 8] = [
 ];
 const MACHINE: &str = "belljar-emscripten";
 const PROGRAM: &str = "belljar";
-/// Where the dynamic linker of arm64 is: among the system's libraries, or below the prefix of the cross compiler.
+/// The places of arm64's dynamic linker: among the system's libraries, or below the prefix of the cross compiler.
 const LOADER: &str = "lib/ld-linux-aarch64.so.1";
 const PREFIXES: [&str; 2] = ["/", "/usr/aarch64-linux-gnu"];
 /// The kernel's list of programs that run others.
@@ -108,7 +108,7 @@ struct Tools {
     has_linker: bool,
     has_emulator: bool,
     has_standard_library: bool,
-    /// Whether the kernel starts programs for arm64 with the emulator.
+    /// True if the kernel starts programs for arm64 with the emulator.
     is_registered: bool,
     /// The directory that contains [`LOADER`].
     prefix: Option<&'static str>,

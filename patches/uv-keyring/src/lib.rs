@@ -44,7 +44,7 @@ impl Entry {
     /// Returns the password of the entry.
     ///
     /// # Errors
-    /// Fails, since there are no entries.
+    /// Fails: no entry exists.
     pub async fn get_password(&self) -> Result<String> {
         Err(Error::NoEntry)
     }
@@ -52,7 +52,7 @@ impl Entry {
     /// Stores a password.
     ///
     /// # Errors
-    /// Fails, since there is no storage.
+    /// Fails: the keyring stores nothing.
     pub async fn set_password(&self, _password: &str) -> Result<()> {
         Err(Error::Unsupported)
     }
@@ -60,7 +60,7 @@ impl Entry {
     /// Deletes the entry.
     ///
     /// # Errors
-    /// Fails, since there are no entries.
+    /// Fails: no entry exists.
     pub async fn delete_credential(&self) -> Result<()> {
         Err(Error::NoEntry)
     }

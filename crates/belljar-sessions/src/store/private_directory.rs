@@ -87,7 +87,7 @@ impl PrivateDirectory {
         path_of(&self.0)
     }
 
-    /// Returns whether a directory exists in this one, and is no link to one.
+    /// Returns whether a directory exists in this one, and is not a link to one.
     pub(crate) fn has_subdirectory(&self, name: &str) -> bool {
         let stat = statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW);
         stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)

@@ -77,7 +77,7 @@ impl PrivateDirectory {
         self.0.clone()
     }
 
-    /// Returns whether a directory exists in this one, and is no link to one.
+    /// Returns whether a directory exists in this one, and is not a link to one.
     pub(crate) fn has_subdirectory(&self, name: &str) -> bool {
         fs::symlink_metadata(self.0.join(name)).is_ok_and(|metadata| metadata.is_dir())
     }

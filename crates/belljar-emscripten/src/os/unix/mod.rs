@@ -9,7 +9,7 @@ use std::ptr;
 
 pub(crate) mod files;
 
-/// Whether compiled code must have unwind information.
+/// True if compiled code must have unwind information.
 pub(crate) const NEEDS_UNWIND_INFO: bool = false;
 
 pub(super) fn query_page_size() -> usize {

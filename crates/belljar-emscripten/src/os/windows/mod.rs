@@ -33,7 +33,7 @@ pub(crate) mod fault_handlers {
     pub(crate) fn restore() {}
 }
 
-/// Whether compiled code must have unwind information: the system reads it when it handles exceptions, such as faults.
+/// True if compiled code must have unwind information: the system reads it when it handles exceptions, such as faults.
 pub(crate) const NEEDS_UNWIND_INFO: bool = true;
 
 pub(super) fn query_page_size() -> usize {
@@ -170,6 +170,6 @@ impl ThreadClock {
 
 /// Gives the calling thread the priority of background work.
 pub fn lower_thread_priority() {
-    // SAFETY: the handle stands for the calling thread, and need not be closed.
+    // SAFETY: the handle denotes the calling thread, and need not be closed.
     unsafe { SetThreadPriority(GetCurrentThread(), THREAD_MODE_BACKGROUND_BEGIN) };
 }
