@@ -204,16 +204,22 @@ struct Calls {
 /// The maximum number of buffered early notifications; those of finished calls are among them.
 const MAX_EARLY_STEPS: usize = 256;
 
-/// A progress token, normalized to a string: some servers echo a number as a string.
+/// A progress token, normalized: some servers echo a number as a string.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Token(String);
+enum Token {
+    Number(i64),
+    Text(Arc<str>),
+}
 
 impl From<&ProgressToken> for Token {
     fn from(token: &ProgressToken) -> Self {
-        Self(match &token.0 {
-            NumberOrString::Number(number) => number.to_string(),
-            NumberOrString::String(text) => text.to_string(),
-        })
+        match &token.0 {
+            NumberOrString::Number(number) => Self::Number(*number),
+            NumberOrString::String(text) => match text.parse::<i64>() {
+                Ok(number) if number.to_string() == **text => Self::Number(number),
+                _ => Self::Text(text.clone()),
+            },
+        }
     }
 }
 

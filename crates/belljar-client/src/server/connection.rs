@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures::{FutureExt, TryFutureExt};
 use rmcp::RoleClient;
 use rmcp::model::{
     ClientNotification, ClientRequest, ErrorCode, GetExtensions, ProtocolVersion, ServerPeerInfo, ServerResult,
@@ -198,14 +199,13 @@ impl Connection {
     /// Sends a request and waits for its response. Dropping the future cancels the request on the server.
     ///
     /// This function and the two below are not `async`: such a function keeps room for its arguments until it returns,
-    /// and callers may wait for thousands of requests.
+    /// and for a future that it awaits twice. Callers may wait for thousands of requests.
     pub(super) fn request(
         &self,
         request: ClientRequest,
         options: RequestOptions,
     ) -> impl Future<Output = Result<ServerResult, McpError>> {
-        let answered = self.watched_request(request, options);
-        async move { answered.await.map(|(result, _)| result) }
+        self.watched_request(request, options).map_ok(|(result, _)| result)
     }
 
     /// Sends a request as [`request`](Self::request) does, and keeps watching its progress until the watch is dropped.
@@ -216,11 +216,9 @@ impl Connection {
     ) -> impl Future<Output = Result<(ServerResult, CallWatch), McpError>> {
         let span = span::for_request(&self.network, self.info.protocol_version.as_str(), &request);
         let answered = span.in_scope(|| self.send_and_wait(request, options, span.clone()));
-        async move {
-            let result = answered.instrument(span.clone()).await;
-            span::record_result(&span, result.as_ref().map(|(result, _)| result));
-            result
-        }
+        answered
+            .instrument(span.clone())
+            .inspect(move |result| span::record_result(&span, result.as_ref().map(|(result, _)| result)))
     }
 
     fn send_and_wait(

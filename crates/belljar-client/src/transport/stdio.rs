@@ -11,14 +11,11 @@ use parking_lot::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
-use futures::StreamExt;
 use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop};
 use rmcp::RoleClient;
 use rmcp::transport::Transport;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStdin, ChildStdout};
-use tokio_util::codec::{AnyDelimiterCodec, AnyDelimiterCodecError, FramedRead};
 
 use super::any::AnyTransport;
 use super::network::Network;
@@ -29,6 +26,9 @@ use crate::error::McpError;
 /// The times that a child has to exit after its standard input was closed, and then after SIGTERM.
 const EXIT_GRACE: Duration = Duration::from_secs(2);
 const SIGNAL_GRACE: Duration = Duration::from_secs(1);
+
+/// The size of the buffer of a child's output, and the largest that the buffers of lines keep when they are empty.
+const BUFFER_CAPACITY: usize = 64 * 1024;
 
 /// The variables that a child inherits; all others must be configured. The list is that of MCP's own SDKs.
 #[cfg(not(windows))]
@@ -128,11 +128,9 @@ impl Connector for ChildProcess {
             Some(stderr) => drop(tokio::spawn(ChildDiagnostics::collect(diagnostics.clone(), stderr, sink))),
             None => diagnostics.set_over(),
         }
-        // Bytes rather than text: a line that is not UTF-8 is skipped.
-        let lines = AnyDelimiterCodec::new_with_max_length(b"\n".to_vec(), Vec::new(), MAX_MESSAGE_BYTES);
         let transport = ChildTransport {
             child: Some(child),
-            lines: FramedRead::with_capacity(stdout, lines, 64 * 1024),
+            lines: LineReader::new(stdout),
             input: Arc::new(BatchedStdin::new(stdin)),
             diagnostics: diagnostics.clone(),
         };
@@ -181,9 +179,47 @@ impl Drop for ChildGroup {
 
 struct ChildTransport {
     child: Option<ChildGroup>,
-    lines: FramedRead<ChildStdout, AnyDelimiterCodec>,
+    lines: LineReader,
     input: Arc<BatchedStdin>,
     diagnostics: Arc<ChildDiagnostics>,
+}
+
+/// A child's standard output. Its lines are bytes rather than text: one that is not UTF-8 is skipped.
+struct LineReader {
+    stdout: BufReader<ChildStdout>,
+    line: Vec<u8>,
+    /// True if `line` is complete, and was returned.
+    is_read: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum ReadLineError {
+    #[error("it sent a message of more than {MAX_MESSAGE_BYTES} bytes")]
+    TooLong,
+    #[error("failed to read its output: {0}")]
+    Io(#[from] io::Error),
+}
+
+impl LineReader {
+    fn new(stdout: ChildStdout) -> Self {
+        Self { stdout: BufReader::with_capacity(BUFFER_CAPACITY, stdout), line: Vec::new(), is_read: false }
+    }
+
+    /// Returns the next line, or `None` at the end of the output. After a future of this function was dropped, the next
+    /// one continues with the same line.
+    async fn next(&mut self) -> Result<Option<&[u8]>, ReadLineError> {
+        if std::mem::take(&mut self.is_read) {
+            self.line.clear();
+            self.line.shrink_to(BUFFER_CAPACITY);
+        }
+        let most = (MAX_MESSAGE_BYTES + 1).saturating_sub(self.line.len());
+        (&mut self.stdout).take(most as u64).read_until(b'\n', &mut self.line).await?;
+        if self.line.len() > MAX_MESSAGE_BYTES && !self.line.ends_with(b"\n") {
+            return Err(ReadLineError::TooLong);
+        }
+        self.is_read = true;
+        Ok((!self.line.is_empty()).then_some(&*self.line))
+    }
 }
 
 /// A child's standard input. Lines are written in the order in which they were enqueued; pending lines are written
@@ -214,9 +250,12 @@ impl BatchedStdin {
 
     /// Enqueues a line. Returns the number of lines enqueued so far.
     fn enqueue(&self, message: &Outgoing) -> Result<u64, io::Error> {
-        let line = serde_json::to_vec(message)?;
         let mut pending = self.pending();
-        pending.lines.extend_from_slice(&line);
+        let start = pending.lines.len();
+        if let Err(error) = message::write(message, &mut pending.lines) {
+            pending.lines.truncate(start);
+            return Err(error.into());
+        }
         pending.lines.push(b'\n');
         pending.enqueued += 1;
         Ok(pending.enqueued)
@@ -226,7 +265,7 @@ impl BatchedStdin {
     /// task, so a caller that stops waiting does not leave a partial line behind.
     async fn flush_through(&self, count: u64) -> Result<(), io::Error> {
         let mut pipe = self.pipe.lock().await;
-        let (lines, enqueued) = {
+        let (mut lines, enqueued) = {
             let mut pending = self.pending();
             if let Some(kind) = pending.failed {
                 return Err(kind.into());
@@ -242,7 +281,13 @@ impl BatchedStdin {
         };
         let mut pending = self.pending();
         match &result {
-            Ok(()) => pending.written = enqueued,
+            Ok(()) => {
+                pending.written = enqueued;
+                if pending.lines.is_empty() && lines.capacity() <= BUFFER_CAPACITY {
+                    lines.clear();
+                    pending.lines = lines;
+                }
+            }
             Err(error) => pending.failed = Some(error.kind()),
         }
         result
@@ -261,20 +306,16 @@ impl Transport<RoleClient> for ChildTransport {
     async fn receive(&mut self) -> Option<Incoming> {
         loop {
             match self.lines.next().await {
-                Some(Ok(line)) => {
-                    if let Some(message) = parse_line(&line, &self.diagnostics) {
+                Ok(Some(line)) => {
+                    if let Some(message) = parse_line(line, &self.diagnostics) {
                         return Some(message);
                     }
                 }
-                Some(Err(AnyDelimiterCodecError::MaxChunkLengthExceeded)) => {
-                    self.diagnostics.set_reason(format!("it sent a message of more than {MAX_MESSAGE_BYTES} bytes"));
+                Err(error) => {
+                    self.diagnostics.set_reason(error.to_string());
                     return None;
                 }
-                Some(Err(AnyDelimiterCodecError::Io(error))) => {
-                    self.diagnostics.set_reason(format!("failed to read its output: {error}"));
-                    return None;
-                }
-                None => {
+                Ok(None) => {
                     if let Some(child) = self.child.as_mut()
                         && let Ok(Ok(status)) = tokio::time::timeout(DIAGNOSTICS_TIMEOUT, child.0.wait()).await
                     {
@@ -310,7 +351,7 @@ impl Transport<RoleClient> for ChildTransport {
 }
 
 /// Parses a line. Lines that are not messages are skipped: servers print to standard output by mistake.
-fn parse_line(line: &Bytes, diagnostics: &ChildDiagnostics) -> Option<Incoming> {
+fn parse_line(line: &[u8], diagnostics: &ChildDiagnostics) -> Option<Incoming> {
     let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii();
     if line.is_empty() {
         return None;
