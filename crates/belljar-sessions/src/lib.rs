@@ -61,7 +61,7 @@ pub use id::SessionId;
 pub use notebook::NotebookError;
 pub use parking::ParkedWork;
 pub use pool::{GuestThreadPool, Permit, PoolFull, PoolLimits, PoolLoad};
-pub use report::{AnswerOptions, CellReport, FileChange};
+pub use report::{AfterKernelDeath, AnswerOptions, CellReport, FileChange};
 pub use runs::{
     InvalidEvent, NotAsked, Question, ResumedCalls, Run, RunAnswer, RunCalls, RunEvent, RunId, RunInfo, RunNews,
     RunOutcome, RunResumer, RunState,

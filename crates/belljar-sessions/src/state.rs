@@ -30,7 +30,7 @@ use crate::folders::{OpenedFolder, SessionFolders};
 use crate::id::SessionId;
 use crate::notebook;
 use crate::outputs::truncate;
-use crate::report::{AnswerOptions, CellReport, FileChange, save_images};
+use crate::report::{AfterKernelDeath, AnswerOptions, CellReport, FileChange, save_images};
 use crate::sessions::Owner;
 use crate::store::{Lease, PendingSync, Store, StoreError};
 use crate::tenants::Tenant;
@@ -379,14 +379,18 @@ impl SessionState {
     fn complete(
         &mut self,
         services: &SessionServices,
-        RunningCell { code, activity, before, durable }: RunningCell,
+        RunningCell { code, activity, mut before, durable }: RunningCell,
         result: CellResult,
         now: Duration,
     ) -> Result<CellReport, SessionError> {
         activity.end(&result.status);
         let KernelState::Running(kernel) = &mut self.kernel else { return Err(SessionError::Gone) };
+        let mut after_death = AfterKernelDeath::Files;
         if matches!(result.status, CellStatus::KernelDied(_)) {
-            kernel.restart()?;
+            match kernel.restart() {
+                Err(KernelError::ProcessEnded) => after_death = self.recover(services)?,
+                restarted => restarted?,
+            }
         }
         let limits = *services.backend.limits();
         let is_program = durable.as_ref().is_some_and(|durable| durable.run.info.is_program);
@@ -397,7 +401,11 @@ impl SessionState {
             // It has no files for the rest of its output.
             answers.max_bytes = usize::MAX;
         }
-        let report = self.report(result, before, answers)?;
+        if after_death != AfterKernelDeath::Files {
+            // The files are those from before the cell.
+            before = None;
+        }
+        let report = CellReport { after_death, ..self.report(result, before, answers)? };
         self.persist(services, now)?;
         if let (Some(_), Some(store)) = (durable, &services.store) {
             store.remove_waiting(&self.id)?;
@@ -446,13 +454,35 @@ impl SessionState {
         let more_files = files.len().saturating_sub(MAX_REPORTED_FILES);
         files.truncate(MAX_REPORTED_FILES);
         let memory = kernel.memory();
-        Ok(CellReport { status, outputs, images, files, more_files, list_changed, memory })
+        let after_death = AfterKernelDeath::default();
+        Ok(CellReport { status, outputs, images, files, more_files, list_changed, memory, after_death })
+    }
+
+    /// Starts another kernel in place of one whose process has ended: with the state in the store, if there is one.
+    ///
+    /// # Errors
+    /// Fails if the kernel cannot be started or restored.
+    fn recover(&mut self, services: &SessionServices) -> Result<AfterKernelDeath, SessionError> {
+        self.discard_kernel(services);
+        let is_stored = matches!(self.kernel, KernelState::Stored);
+        if !is_stored {
+            self.files.clear();
+        }
+        self.ensure_running(services, &belljar_core::NoProgress)?;
+        Ok(if is_stored { AfterKernelDeath::LastState } else { AfterKernelDeath::Nothing })
     }
 
     /// Replaces the interpreter by a new one. The files stay.
     pub(crate) fn restart(&mut self, services: &SessionServices, now: Duration) -> Result<(), SessionError> {
         match self.ensure_running(services, &belljar_core::NoProgress) {
-            Ok(kernel) => kernel.restart()?,
+            Ok(kernel) => match kernel.restart() {
+                Err(KernelError::ProcessEnded) => {
+                    self.recover(services)?;
+                    let KernelState::Running(kernel) = &mut self.kernel else { return Err(SessionError::Gone) };
+                    kernel.restart()?;
+                }
+                restarted => restarted?,
+            },
             Err(SessionError::Unrestorable(_)) => {
                 let unrestorable = std::mem::replace(&mut self.kernel, KernelState::Stored);
                 let KernelState::Unrestorable { files, .. } = unrestorable else { return Err(SessionError::Gone) };

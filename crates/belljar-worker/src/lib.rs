@@ -74,6 +74,7 @@ mod frames;
 mod messages;
 mod pool;
 mod remote;
+mod remote_session;
 mod serve;
 mod template;
 mod timed_channel;
