@@ -6,7 +6,7 @@ use belljar_core::kernel::KernelError;
 use belljar_python::isolation::{FileReply, FileRequest, SavedPart, SessionProcess, SessionStart};
 
 use crate::frames::{self, FrameError};
-use crate::messages::{Command, Event, MAX_REASON, MAX_STATE, MAX_STATE_PART};
+use crate::messages::{Command, Event, InterpreterLimits, MAX_REASON, MAX_STATE, MAX_STATE_PART};
 use crate::pool::Worker;
 use crate::remote::{BUFFER, RemoteInterpreter, Source, WorkerFailure, wait_until_ready};
 use crate::timed_channel::{self, TimedChannel};
@@ -87,8 +87,20 @@ fn exchange<T>(
     }
 }
 
-/// Reads the parts of a state until the worker has sent all.
-fn read_state(channel: &mut Source<'_>) -> Result<Result<Vec<u8>, String>, WorkerFailure> {
+/// Returns the most bytes of the state of an interpreter with these limits: its memory with the masks of its pages, and
+/// its files.
+fn max_state(&InterpreterLimits { memory, disk, files, .. }: &InterpreterLimits) -> usize {
+    /// The most bytes of what surrounds all that.
+    const REST: u64 = 64 << 20;
+    /// The most bytes of a file around its content.
+    const FILE: u64 = 8 << 10;
+    let bytes =
+        [memory / 32, disk, FILE.saturating_mul(files.into()), REST].into_iter().fold(memory, u64::saturating_add);
+    usize::try_from(bytes).unwrap_or(MAX_STATE).min(MAX_STATE)
+}
+
+/// Reads the parts of a state until the worker has sent all, at most `max` bytes.
+fn read_state(channel: &mut Source<'_>, max: usize) -> Result<Result<Vec<u8>, String>, WorkerFailure> {
     let mut state = Vec::new();
     loop {
         match frames::read(channel)? {
@@ -96,7 +108,7 @@ fn read_state(channel: &mut Source<'_>) -> Result<Result<Vec<u8>, String>, Worke
             Event::StatePart(part) if part.is_empty() || part.len() > MAX_STATE_PART => {
                 return Err(WorkerFailure::Excess);
             }
-            Event::StatePart(part) if part.len() > MAX_STATE - state.len() => return Err(WorkerFailure::Excess),
+            Event::StatePart(part) if part.len() > max - state.len() => return Err(WorkerFailure::Excess),
             Event::StatePart(part) => state.extend(part),
             Event::Saved(Ok(())) => return Ok(Ok(state)),
             Event::Saved(Err(reason)) if reason.len() <= MAX_REASON => return Ok(Err(reason)),
@@ -117,7 +129,8 @@ impl SessionProcess for RemoteInterpreter {
     }
 
     fn save(&mut self, part: SavedPart) -> Result<Vec<u8>, KernelError> {
-        let saved = self.exchange([Command::Save(part)].into_iter(), read_state);
+        let max = max_state(&self.limits);
+        let saved = self.exchange([Command::Save(part)].into_iter(), |channel| read_state(channel, max));
         let saved = saved.map_err(|_| KernelError::ProcessEnded)?;
         saved.map_err(|reason| KernelError::Failed(format!("failed to save the session: {reason}").into()))
     }

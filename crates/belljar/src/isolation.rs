@@ -23,8 +23,8 @@ enum Isolation {
     /// On threads of the server.
     #[default]
     Thread,
-    /// In worker processes without files, network, or other means than memory. Each serves one client. For
-    /// `run_python_code` only, and Linux.
+    /// In worker processes without files, network, or other means than memory. Each serves one client, or one session.
+    /// Linux only.
     Process,
 }
 

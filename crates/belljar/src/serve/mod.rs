@@ -162,7 +162,7 @@ impl ServeArguments {
         };
         self.isolation.check(&[
             ("--sandbox native", self.sandbox.sandbox != Sandbox::Wasm),
-            ("--toolset interpreter, or all", self.toolset != Toolset::Python),
+            ("--files", self.sessions.have_folders()),
             ("--mount", !self.mount.is_empty()),
             (self.network.first_given().unwrap_or_default(), self.network.first_given().is_some()),
             ("--monty", monty),
@@ -299,9 +299,9 @@ impl ServeArguments {
             Ok(packages.into_runtime(python))
         }));
         let mounts: Vec<GuestMount> = mounts.iter().map(Mount::open).collect::<Result<_, _>>()?;
-        let options = BackendOptions { limits, color: false, mounts, network, processes: None };
         let processes = pool.as_ref().map(WorkerProcesses::processes);
-        let runs = WasmBackend::with_options(runtime.clone(), BackendOptions { processes, ..options.clone() });
+        let options = BackendOptions { limits, color: false, mounts, network, processes };
+        let runs = WasmBackend::with_options(runtime.clone(), options.clone());
         let (limits, color) = (self.sessions.limits(limits, self.limits.max_wait), self.sessions.color());
         let workers = WorkerSettings {
             runtime: runtime.clone(),
