@@ -57,7 +57,8 @@ impl Python {
         Ok(Image::open(&entry.file(IMAGE_FILE)?, self.program(), self.base().base_layers(), set)?)
     }
 
-    /// Returns the same image, which another process has built with wheels that are installed.
+    /// Returns the same image for a process that will be sealed. Another process has built it with wheels that are
+    /// installed.
     ///
     /// Must be called on a guest thread.
     ///
@@ -68,7 +69,10 @@ impl Python {
         let entry = self.cache().get_pinned(&self.session_key())?.ok_or_else(|| missing("the image of sessions"))?;
         let ids = session_wheels(&entry)?;
         let set = self.packages(&ids, &[], |_| Err("wheels of sessions are not in the cache".into()), &NoProgress)?;
-        Image::open(&entry.file(IMAGE_FILE)?, self.program(), self.base().base_layers(), set)
+        let image = Image::open(&entry.file(IMAGE_FILE)?, self.program(), self.base().base_layers(), set)?;
+        // The states of sessions are differences from it.
+        image.snapshot().map_memory()?;
+        Ok(image)
     }
 
     /// Returns the key of the image of sessions in the cache.

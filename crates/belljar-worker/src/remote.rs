@@ -23,7 +23,7 @@ use crate::timed_channel::{self, TimedChannel};
 /// The time after the limits of a call at which a worker that has not returned is killed. Busy machines may need it.
 const RETURN_GRACE: Duration = Duration::from_secs(5);
 /// The time after which a worker is killed that has not ended the code of a session, although it was told to.
-const KILL_GRACE: Duration = Duration::from_secs(2);
+const KILL_GRACE: Duration = Duration::from_secs(5);
 /// The longest wait for a worker to be sealed.
 const READY_TIMEOUT: Duration = Duration::from_secs(20);
 /// The longest wait until a worker that has returned reads that its interpreter is discarded. It waits for commands.

@@ -3,16 +3,18 @@
 use std::time::{Duration, Instant};
 
 use belljar_core::kernel::KernelError;
-use belljar_python::isolation::{FileReply, FileRequest, SavedPart, SessionProcess, SessionStart};
+use belljar_python::isolation::{FileFailure, FileReply, FileRequest, SavedPart, SessionProcess, SessionStart};
 
 use crate::frames::{self, FrameError};
-use crate::messages::{Command, Event, InterpreterLimits, MAX_REASON, MAX_STATE, MAX_STATE_PART};
+use crate::messages::{Command, Event, InterpreterLimits, MAX_BUFFERS, MAX_REASON, MAX_STATE, MAX_STATE_PART};
 use crate::pool::Worker;
 use crate::remote::{BUFFER, RemoteInterpreter, Source, WorkerFailure, wait_until_ready};
 use crate::timed_channel::{self, TimedChannel};
 
-/// The longest wait for a worker that restores or saves an interpreter, or reads a large file.
+/// The longest wait for a worker that restores or saves an interpreter.
 const STATE_TIMEOUT: Duration = Duration::from_secs(120);
+/// The longest wait for a worker that lists, reads or writes files.
+const FILES_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl RemoteInterpreter {
     /// Creates the interpreter of a session. It is called before anything else.
@@ -33,7 +35,7 @@ impl RemoteInterpreter {
         (self.is_restored, self.has_begun) = (true, true);
         let parts = state.chunks(MAX_STATE_PART).map(|part| Command::StatePart(part.to_vec()));
         let commands = parts.chain([Command::StartSession { number, limits, start: part }]);
-        let started = self.exchange(commands, |channel| match frames::read(channel)? {
+        let started = self.exchange(STATE_TIMEOUT, commands, |channel| match frames::read(channel)? {
             Event::Started(Err(reason)) if reason.len() > MAX_REASON => Err(WorkerFailure::Excess),
             Event::Started(started) => Ok(started),
             _ => Err(WorkerFailure::Unexpected),
@@ -50,11 +52,12 @@ impl RemoteInterpreter {
     /// Sends commands, and reads their reply, after which nothing follows. A failure ends the worker.
     fn exchange<T>(
         &mut self,
+        timeout: Duration,
         commands: impl Iterator<Item = Command>,
         read: impl FnOnce(&mut Source<'_>) -> Result<T, WorkerFailure>,
     ) -> Result<T, WorkerFailure> {
         let Some(worker) = &mut self.worker else { return Err(FrameError::Closed.into()) };
-        let result = exchange(worker, commands, read);
+        let result = exchange(worker, timeout, commands, read);
         if let Err(failure) = &result {
             tracing::warn!(%failure, "the worker process of a session has failed");
             drop(self.end_worker());
@@ -65,10 +68,11 @@ impl RemoteInterpreter {
 
 fn exchange<T>(
     worker: &mut Worker,
+    timeout: Duration,
     commands: impl Iterator<Item = Command>,
     read: impl FnOnce(&mut Source<'_>) -> Result<T, WorkerFailure>,
 ) -> Result<T, WorkerFailure> {
-    let deadline = Some(Instant::now() + STATE_TIMEOUT);
+    let deadline = Some(Instant::now() + timeout);
     for command in commands {
         let mut frame = Vec::new();
         frames::append(&mut frame, &command).map_err(FrameError::from)?;
@@ -120,8 +124,14 @@ fn read_state(channel: &mut Source<'_>, max: usize) -> Result<Result<Vec<u8>, St
 
 impl SessionProcess for RemoteInterpreter {
     fn files(&mut self, request: &FileRequest) -> Result<FileReply, KernelError> {
+        if let FileRequest::Write { bytes, .. } = request
+            && bytes.len() > MAX_BUFFERS
+        {
+            let reason = format!("it has more than {} MB", MAX_BUFFERS >> 20);
+            return Ok(FileReply::Written(Err(FileFailure::Other(reason))));
+        }
         let commands = [Command::Files(request.clone())].into_iter();
-        let replied = self.exchange(commands, |channel| match frames::read(channel)? {
+        let replied = self.exchange(FILES_TIMEOUT, commands, |channel| match frames::read(channel)? {
             Event::Files(reply) => request.check(reply).ok_or(WorkerFailure::Excess),
             _ => Err(WorkerFailure::Unexpected),
         });
@@ -130,7 +140,7 @@ impl SessionProcess for RemoteInterpreter {
 
     fn save(&mut self, part: SavedPart) -> Result<Vec<u8>, KernelError> {
         let max = max_state(&self.limits);
-        let saved = self.exchange([Command::Save(part)].into_iter(), |channel| read_state(channel, max));
+        let saved = self.exchange(STATE_TIMEOUT, [Command::Save(part)].into_iter(), |channel| read_state(channel, max));
         let saved = saved.map_err(|_| KernelError::ProcessEnded)?;
         saved.map_err(|reason| KernelError::Failed(format!("failed to save the session: {reason}").into()))
     }
