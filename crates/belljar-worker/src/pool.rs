@@ -32,6 +32,8 @@ pub struct WorkerOptions {
     pub idle: Duration,
     /// The most workers that are kept while they are not used.
     pub max_idle: usize,
+    /// The most memory of the interpreter of a session, in bytes.
+    pub session_memory: u64,
 }
 
 impl Default for WorkerOptions {
@@ -42,6 +44,7 @@ impl Default for WorkerOptions {
             runs: 1000,
             idle: Duration::from_secs(60),
             max_idle: (4 * processors).max(16),
+            session_memory: Limits::default().memory,
         }
     }
 }
@@ -152,8 +155,8 @@ pub(crate) enum PoolError {
 }
 
 impl WorkerPool {
-    /// Creates a pool for interpreters of the Python with these options, with at most the memory of `limits`. Begins to
-    /// start the template of workers without packages, while this process opens the same Python.
+    /// Creates a pool for interpreters of the Python with these options. Those of code that is run once have at most the
+    /// memory of `limits`. Begins to start the template of workers without packages, while this process opens the same Python.
     ///
     /// # Errors
     /// Fails if the cache directory is unknown.
@@ -271,7 +274,8 @@ impl Shared {
         prepare()?;
         let mut command = self.options.command.clone();
         command.push(TEMPLATE_ARGUMENT.into());
-        let task = TemplateTask { image: parts.clone(), ..self.task.clone() };
+        let memory = if parts.is_session { self.options.session_memory } else { self.task.memory };
+        let task = TemplateTask { image: parts.clone(), memory, ..self.task.clone() };
         let started = Arc::new(ImageWorkers {
             options: self.options.clone(),
             template: WorkerTemplate::start(&command, &task)?,

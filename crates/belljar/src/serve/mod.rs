@@ -285,7 +285,8 @@ impl ServeArguments {
         let (options, offline, packages) = (global.options()?, global.offline(), self.packages.clone());
         let loaded = tracker.python();
         let limits = self.limits.for_server();
-        let pool = self.isolation.pool(&options, &limits)?;
+        let session_limits = self.sessions.limits(limits, self.limits.max_wait);
+        let pool = self.isolation.pool(&options, &limits, &session_limits)?;
         let opened = pool.clone();
         let runtime = Arc::new(RuntimeLoader::new(move |progress| {
             let python = Python::open(&options, progress).map_err(CommandError::from)?;
@@ -302,7 +303,7 @@ impl ServeArguments {
         let processes = pool.as_ref().map(WorkerProcesses::processes);
         let options = BackendOptions { limits, color: false, mounts, network, processes };
         let runs = WasmBackend::with_options(runtime.clone(), options.clone());
-        let (limits, color) = (self.sessions.limits(limits, self.limits.max_wait), self.sessions.color());
+        let (limits, color) = (session_limits, self.sessions.color());
         let workers = WorkerSettings {
             runtime: runtime.clone(),
             options: BackendOptions { limits, color: false, ..options.clone() },

@@ -6,8 +6,8 @@ use std::time::Duration;
 use belljar_core::kernel::KernelError;
 use belljar_core::{ExitReason, LimitKind, Limits, NoProgress, Stream};
 use belljar_python::isolation::{
-    FileReply, FileRequest, InterpreterProcess as _, InterpreterProcesses as _, ProcessCall, ProcessHost,
-    ProcessHostCall, ProcessHostReply, RemoteSignals, SavedPart, SessionProcess, SessionRequest, SessionStart,
+    FileReply, FileRequest, InterpreterProcesses as _, ProcessCall, ProcessHost, ProcessHostCall, ProcessHostReply,
+    RemoteSignals, SavedPart, SessionProcess, SessionRequest, SessionStart,
 };
 use belljar_python::packages::PackageSet;
 use belljar_python::{GuestFunction, GuestReturn, Options, Python, on_guest_thread};
