@@ -147,7 +147,7 @@ pub struct ProcessCall<'a> {
     pub files: &'a [ValueFile],
     /// The limits, of which those of time apply to this call.
     pub limits: &'a Limits,
-    /// True for the first call of a cell, whose output is limited by itself.
+    /// True for the first call of a cell, and for other requests of a session: the output of each is limited by itself.
     pub is_new_cell: bool,
     /// The time by which the interpreter's clock is set forward first.
     pub asleep: Duration,

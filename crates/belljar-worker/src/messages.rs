@@ -46,7 +46,7 @@ pub(crate) enum Command {
         arguments: String,
         files: Vec<ValueFile>,
         time: TimeLimits,
-        /// True for the first call of a cell.
+        /// True for the first call of a cell, and for other requests of a session.
         is_new_cell: bool,
         /// The time by which the interpreter's clock is set forward first.
         asleep: Duration,

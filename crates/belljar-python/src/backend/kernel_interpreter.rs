@@ -131,7 +131,7 @@ impl KernelInterpreter {
             Self::Local(interpreter) => interpreter.shell_request(request),
             Self::Isolated(session) => {
                 let arguments = ShellArguments { request, renewal: session.interpreter.renewal };
-                session.interpreter.call::<ShellResult>(GuestFunction::Ask, &arguments, false)?.into()
+                session.interpreter.call::<ShellResult>(GuestFunction::Ask, &arguments, true)?.into()
             }
         }
     }
