@@ -49,12 +49,7 @@ pub trait InterpreterProcesses: Send + Sync {
     ///
     /// # Errors
     /// Fails if a process cannot be started.
-    fn prepare_sessions(
-        &self,
-        image: &Image,
-        packages: &PackageSet,
-        progress: &dyn Progress,
-    ) -> Result<(), KernelError>;
+    fn prepare_sessions(&self, packages: &PackageSet, progress: &dyn Progress) -> Result<(), KernelError>;
 
     /// Starts the interpreter of a session, in a process in which no other code runs.
     ///
@@ -73,9 +68,7 @@ pub trait InterpreterProcesses: Send + Sync {
 /// A request to start the interpreter of a session.
 #[derive(Clone, Copy)]
 pub struct SessionRequest<'a> {
-    /// The image of sessions.
-    pub image: &'a Image,
-    /// All packages of the session, those of the image among them.
+    /// All packages of the session, those of the image of sessions among them.
     pub packages: &'a PackageSet,
     /// The limits but for those of time.
     pub limits: &'a Limits,
@@ -112,7 +105,7 @@ pub trait SessionProcess: InterpreterProcess {
     fn files(&mut self, request: &FileRequest) -> Result<FileReply, KernelError>;
 
     /// Saves a part of the interpreter, for [`SessionStart`]. The process has chosen the bytes: they are given to
-    /// another process of the session only, and never read in this one.
+    /// another process of the session only, and never restored in this one.
     ///
     /// # Errors
     /// Fails if the process has ended, or if the part is too large.

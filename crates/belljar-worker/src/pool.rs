@@ -201,7 +201,7 @@ impl InterpreterProcesses for WorkerPool {
         Ok(Box::new(RemoteInterpreter::new(worker, number, limits, owner.cloned(), workers)))
     }
 
-    fn prepare_sessions(&self, _: &Image, packages: &PackageSet, progress: &dyn Progress) -> Result<(), KernelError> {
+    fn prepare_sessions(&self, packages: &PackageSet, progress: &dyn Progress) -> Result<(), KernelError> {
         let workers = self.shared.workers(&ImageParts::for_sessions(packages), packages, progress);
         workers.map(drop).map_err(|error| KernelError::Start(error.into()))
     }
@@ -211,7 +211,7 @@ impl InterpreterProcesses for WorkerPool {
         request: &SessionRequest<'_>,
         progress: &dyn Progress,
     ) -> Result<Box<dyn SessionProcess>, KernelError> {
-        let SessionRequest { packages, limits, start, .. } = *request;
+        let SessionRequest { packages, limits, start } = *request;
         let parts = ImageParts::for_sessions(packages);
         // Without an owner: a worker that no other code has used or will use.
         let (worker, number, workers) = self.shared.take(&parts, packages, None, progress)?;

@@ -393,7 +393,7 @@ impl IsolatedSession {
         (start, renewal): (SessionStart<'_>, Renewal),
         progress: &dyn Progress,
     ) -> Result<Self, KernelError> {
-        let request = SessionRequest { image, packages, limits: &limits, start };
+        let request = SessionRequest { packages, limits: &limits, start };
         let process = processes.start_session(&request, progress)?;
         let handle = Arc::new(SessionHandle::new(process.interrupt_handle()));
         let host = IsolatedHost::with_output(Box::new(Discard), &limits);
@@ -490,12 +490,7 @@ impl IsolatedSession {
     /// Moves the interpreter into a process with these packages. No cell runs.
     fn move_to(&mut self, packages: &PackageSet, progress: &dyn Progress) -> Result<(), KernelError> {
         let state = self.save_state()?;
-        let request = SessionRequest {
-            image: &self.image,
-            packages,
-            limits: &self.interpreter.limits,
-            start: SessionStart::State(&state),
-        };
+        let request = SessionRequest { packages, limits: &self.interpreter.limits, start: SessionStart::State(&state) };
         let process = self.processes.start_session(&request, progress)?;
         self.handle.replace(process.interrupt_handle());
         self.interpreter.process = process;

@@ -170,9 +170,9 @@ impl WasmBackend {
     /// # Errors
     /// Returns an error if Python or IPython cannot be loaded.
     pub fn warm_up_sessions(&self) -> Result<(), KernelError> {
-        let SessionRuntime { image, packages, .. } = self.session_runtime(&NoProgress)?;
+        let SessionRuntime { packages, .. } = self.session_runtime(&NoProgress)?;
         match &self.shared.processes {
-            Some(processes) => processes.prepare_sessions(&image, &packages, &NoProgress),
+            Some(processes) => processes.prepare_sessions(&packages, &NoProgress),
             None => Ok(()),
         }
     }

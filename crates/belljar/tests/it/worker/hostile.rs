@@ -224,11 +224,9 @@ fn with_session<T: Send>(
         ..Limits::default()
     };
     let worked = on_guest_thread(|| {
-        let python = Python::open(&options, &NoProgress).unwrap();
         let pool = WorkerPool::new(&options, &limits, WorkerOptions { command, ..WorkerOptions::default() }).unwrap();
         let packages = PackageSet::empty();
-        let request =
-            SessionRequest { image: python.base(), packages: &packages, limits: &limits, start: SessionStart::New };
+        let request = SessionRequest { packages: &packages, limits: &limits, start: SessionStart::New };
         work(pool.start_session(&request, &NoProgress), &limits)
     });
     worked.unwrap()
