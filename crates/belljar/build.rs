@@ -5,8 +5,10 @@
 //! have to guess remain random: those of stacks, heaps, the guest's memory, compiled code and the system's libraries.
 //! None of them is visible to the guest.
 //!
-//! Release builds for x86-64 fold functions with the same machine code: lld, which rustc brings for this target, can do
-//! that. Rust makes no promise on the addresses of functions, and the C libraries in the program do not compare them.
+//! Release builds for x86-64 fold functions with the same machine code, and equal constants: lld, which rustc brings
+//! for this target, can do that. Rust makes no promise on the addresses of functions, constants and vtables. Statics
+//! that can be modified are not folded. No code in the program is known to tell other statics, or functions of C
+//! libraries, apart by their addresses alone.
 
 fn main() {
     let target = |property: &str| std::env::var(format!("CARGO_CFG_TARGET_{property}")).unwrap_or_default();
@@ -14,7 +16,7 @@ fn main() {
     if target("OS") == "linux" && target("ENV") == "gnu" {
         println!("cargo::rustc-link-arg-bins=-no-pie");
         if target("ARCH") == "x86_64" && std::env::var("PROFILE").is_ok_and(|profile| profile == "release") {
-            println!("cargo::rustc-link-arg-bins=-Wl,--icf=all,-O2");
+            println!("cargo::rustc-link-arg-bins=-Wl,--icf=all,--ignore-data-address-equality,-O2");
         }
     }
 }

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import _native
+from ._arguments import name_of_new_file, path as to_text
 from ._base import BaseSandbox, BaseSession
 from ._errors import from_native
 from ._jobs import begin_job, contents_of, native_call, start, to_run
@@ -14,6 +15,7 @@ from ._options import request
 from ._run import FileInfo, Run
 
 if TYPE_CHECKING:
+    import os
     from types import TracebackType
 
     from ._calls import Callbacks, Write
@@ -30,14 +32,14 @@ class AsyncSessionFiles:
         """Returns the files, without hidden ones."""
         return [FileInfo(path, size) for path, size in await _result(self._native.list_files)]
 
-    async def read(self, path: str) -> bytes:
+    async def read(self, path: str | os.PathLike[str]) -> bytes:
         """Returns the contents of a file."""
-        contents: bytes = await _result(self._native.read_file, path)
+        contents: bytes = await _result(self._native.read_file, to_text(path, "path"))
         return contents
 
-    async def write(self, path: str, contents: bytes | bytearray | memoryview) -> None:
-        """Writes a file, replacing its contents."""
-        await _result(self._native.write_file, path, contents_of(contents))
+    async def write(self, path: str | os.PathLike[str], contents: bytes | bytearray | memoryview) -> None:
+        """Writes a file into the session's directory, replacing its contents."""
+        await _result(self._native.write_file, name_of_new_file(path), contents_of(contents))
 
 
 class AsyncRun(Run):
@@ -96,7 +98,7 @@ class AsyncSession(BaseSession):
 
     async def paused(self) -> AsyncRun | None:
         """Returns the run of the paused cell, or None: see `Session.paused`."""
-        run = self._paused_run(await _result(self._local_native().paused))
+        run = self._paused_run(await _result(self._native.paused)) if self._can_pause else None
         assert run is None or isinstance(run, AsyncRun)
         return run
 
@@ -150,8 +152,18 @@ class AsyncSandbox(BaseSandbox[AsyncSession]):
         assert isinstance(loaded, (AsyncSession, AsyncRun))
         return loaded
 
+    async def prepare(self, *, sessions: bool = False) -> None:
+        """Loads what the first run, or the first session, would otherwise wait for. On a server, it connects."""
+        self._check_open()
+        self._warn(await _result(self._options.runtime.prepare, sessions, None))
+
     async def tool_stubs(self) -> str:
         """Returns the tools as Python stubs, for a model that writes the code. Connects to MCP servers for that."""
+        if self._options.remote_runtime is not None:
+            from ._guest_sources import guest_source
+
+            text: str = (await self.run(guest_source("tool_stubs"))).check().value
+            return text
         functions = self._function_stubs()
         if (runtime := self._options.stubs_runtime) is None:
             return functions

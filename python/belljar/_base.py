@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from . import _native
-from ._errors import ArgumentTypeError, SandboxError, UnsupportedError, from_native
+from ._arguments import check_functions
+from ._errors import ArgumentTypeError, SandboxError, from_native
 from ._jobs import native_call, wait
 from ._options import Options, narrowing_policy, request
 from ._run import Run
@@ -36,6 +37,7 @@ class BaseSandbox(Generic[SessionType]):
 
     _session_type: type[SessionType]
     _run_type: type[Run] = Run
+    _is_noticed = False
 
     def __init__(
         self,
@@ -143,6 +145,7 @@ class BaseSandbox(Generic[SessionType]):
     def _callbacks(
         self, loop: asyncio.AbstractEventLoop | None, on_stdout: Write | None, on_stderr: Write | None
     ) -> Callbacks | None:
+        check_functions(on_stdout=on_stdout, on_stderr=on_stderr)
         options = self._options
         if not options.tools and options.approve is None and on_stdout is None and on_stderr is None:
             return None
@@ -163,6 +166,14 @@ class BaseSandbox(Generic[SessionType]):
         self._is_closed = True
         sessions, self._sessions = self._sessions, []
         return sessions
+
+    def _warn(self, notice: str | None) -> None:
+        """Warns that the files of the package do not fit the machine, for the caller of the method that calls this."""
+        if notice is not None and not self._is_noticed:
+            import warnings
+
+            self._is_noticed = True
+            warnings.warn(notice, RuntimeWarning, stacklevel=3)
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -190,10 +201,10 @@ class BaseSession:
         modules = sorted(needed - self._modules)
         return text, buffers, [(name, request(f"import {name} as _", None, None, ())[0]) for name in modules]
 
-    def _local_native(self) -> _native.Session:
-        if self._sandbox._options.remote_runtime is not None:
-            raise UnsupportedError("paused: sessions on a server have no functions of this process to wait for")
-        return self._native
+    @property
+    def _can_pause(self) -> bool:
+        """False for a session on a server, whose code has no functions of this process to wait for."""
+        return self._sandbox._options.remote_runtime is None
 
     def _paused_run(self, native: _native.PausedCode | None) -> Run | None:
         if native is None:

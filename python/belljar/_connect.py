@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import _native
-from ._errors import ArgumentError, ArgumentTypeError, UnsupportedError, from_native
+from ._arguments import check_seconds, check_text, texts_by_name
+from ._errors import ArgumentTypeError, UnsupportedError, from_native
 from ._options import Options
 from ._sandbox import Sandbox
 
@@ -30,7 +31,7 @@ def connect(
     """Connects to a Belljar server that `belljar streamable-http --toolset all` has started.
 
     The result is a `Sandbox` whose code runs on the server, with the limits and packages of the server. `Sandbox.load`
-    and `Session.dump` raise `UnsupportedError`.
+    and `Session.dump` raise `UnsupportedError`, whose message names what to use instead.
 
     Args:
         url: The address, such as ``https://belljar.example.org/mcp``.
@@ -38,7 +39,8 @@ def connect(
         headers: Further headers of HTTP.
         timeout: The seconds within which the server must accept the connection.
         read_timeout: The seconds that a call waits for a server that sends nothing.
-        tools: Not supported: MCP has no request with which a server calls functions of its client.
+        tools: Not supported: MCP has no request with which a server calls functions of its client. Serve them as an
+            MCP server instead, which the option ``--servers`` of the Belljar server names.
     """
     sandbox = Sandbox._with_options(_options(url, token, headers, timeout, read_timeout, tools))
     sandbox.prepare()
@@ -75,13 +77,13 @@ def _options(
         raise ArgumentTypeError(f"url: a text is needed, not {type(url).__name__}")
     if given := list(tools):
         raise UnsupportedError(_refusal(given))
-    for name, value in (("timeout", timeout), ("read_timeout", read_timeout)):
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
-            raise ArgumentError(f"{name}: {value!r} is not a positive number of seconds")
+    check_seconds(timeout, "timeout")
+    check_seconds(read_timeout, "read_timeout")
+    check_text(token, "token")
     settings = {
         "url": url,
         "token": token,
-        "headers": {str(name): str(value) for name, value in (headers or {}).items()},
+        "headers": texts_by_name(headers, "headers"),
         "timeout": timeout,
         "read_timeout": read_timeout,
     }
@@ -97,10 +99,11 @@ def _refusal(tools: list[Any]) -> str:
 
     if all(isinstance(tool, McpServer) for tool in tools):
         return (
-            "tools: a server connects only to the MCP servers of its own option --servers; a Sandbox in this process \
-does to others"
+            "tools: a server connects only to the MCP servers of its own options --servers and --server NAME=TARGET; a \
+Sandbox in this process does to others"
         )
     return (
-        "tools: MCP has no request with which a server calls functions of its client; a Sandbox in this process can, \
-and so can a server whose option --servers names an MCP server with these functions"
+        "tools: MCP has no request with which a server calls functions of its client. Serve them as an MCP server, and \
+start the Belljar server with --server NAME=TARGET: its code calls them after `from tools import NAME`. A Sandbox in \
+this process calls functions directly"
     )

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Union
 
+from ._arguments import check_seconds, check_text, texts_by_name
 from ._errors import ArgumentError, ArgumentTypeError
 
 if TYPE_CHECKING:
@@ -80,8 +81,9 @@ class McpServer:
             raise ArgumentTypeError(f"name: a text is needed, not {type(name).__name__}")
         if not name.strip():
             raise ArgumentError("name: the name is empty")
-        if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or timeout <= 0):
-            raise ArgumentError(f"timeout: {timeout!r} is not a positive number of seconds")
+        if timeout is not None:
+            check_seconds(timeout, "timeout")
+        check_text(token, "token")
         self.name = name
         """The name in the code."""
         self.is_remote = isinstance(target, str) and target.lower().startswith(("http://", "https://"))
@@ -93,10 +95,10 @@ class McpServer:
                 raise ArgumentError(f"{option}: a server with a {kind} has no such option, one with a {other} has")
         self._settings: dict[str, Any] = {"name": name, "timeout": timeout}
         if self.is_remote:
-            self._settings.update(url=target, headers=_texts_by_name(headers, "headers"), token=token)
+            self._settings.update(url=target, headers=texts_by_name(headers, "headers"), token=token)
         else:
             directory = os.fspath(cwd) if cwd is not None else None
-            env = _texts_by_name(env, "env")
+            env = texts_by_name(env, "env")
             self._settings.update(command=_command(target), env=env, inherit_env=bool(inherit_env), cwd=directory)
 
     def __repr__(self) -> str:
@@ -117,17 +119,6 @@ def _command(target: object) -> list[str]:
     if not command or not command[0]:
         raise ArgumentError("target: the command is empty")
     return command
-
-
-def _texts_by_name(values: Mapping[str, str] | None, argument: str) -> dict[str, str]:
-    if values is None:
-        return {}
-    if not isinstance(values, Mapping):
-        raise ArgumentTypeError(f"{argument}: a dictionary is needed, not {type(values).__name__}")
-    for name, value in values.items():
-        if not isinstance(name, str) or not isinstance(value, str):
-            raise ArgumentTypeError(f"{argument}[{name!r}]: a text is needed")
-    return dict(values)
 
 
 def settings(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import keyword
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import _native
+from ._arguments import check_seconds, check_text, path, paths, texts
 from ._encoding import encode
-from ._errors import ArgumentError, ArgumentTypeError, UnsupportedError, from_native
+from ._errors import ArgumentError, ArgumentTypeError, from_native
 
 if TYPE_CHECKING:
     from typing_extensions import TypeAlias
@@ -70,14 +73,15 @@ class Options:
         tool_limits = {name: checked.pop(name) for name in _TOOL_LIMITS if name in checked}
         net_limits = {name.removeprefix("net_"): checked.pop(name) for name in _NET_LIMITS if name in checked}
         max_calls: int | None = checked.pop("calls", None)
+        check_text(index_url, "index_url")
         settings = {
             "bundle": str(BUNDLE) if os.path.isdir(BUNDLE) else None,
-            "cache": os.fspath(cache) if cache is not None else os.environ.get("BELLJAR_CACHE") or None,
+            "cache": path(cache, "cache") if cache is not None else os.environ.get("BELLJAR_CACHE") or None,
             "offline": bool(offline) or bool(os.environ.get("BELLJAR_OFFLINE")),
             "packages": texts(packages, "packages"),
             "install": bool(install),
             "index_url": index_url,
-            "find_links": [os.fspath(each) for each in find_links],
+            "find_links": paths(find_links, "find_links"),
             "limits": checked,
             "network": _network(network, secrets, net_limits),
         }
@@ -95,6 +99,12 @@ class Options:
             from ._mcp import settings as settings_of_tools
 
             tool_settings = settings_of_tools(mcp_servers, servers, allow, deny, approval, tool_limits)
+        for argument, patterns in (("allow_tools", allow), ("deny_tools", deny)):
+            if patterns and tool_settings is None:
+                raise ArgumentError(
+                    f"{argument}: the patterns are those of tools of MCP servers, and the sandbox has no servers; \
+code can call all functions in tools"
+                )
         try:
             options = cls(_native.Runtime(json.dumps(settings), tool_settings), collected, max_calls)
         except _native.NativeError as error:
@@ -123,10 +133,8 @@ class Options:
 
     @property
     def stubs_runtime(self) -> _native.Runtime | None:
-        """The runtime, if it has MCP servers. Raises `UnsupportedError` for a sandbox on a server."""
-        if isinstance(self.runtime, _native.RemoteRuntime):
-            raise UnsupportedError("tool_stubs: a server describes its tools itself; `belljar tools stubs` prints them")
-        return self.runtime if self.has_servers else None
+        """The runtime, if it is in this process and has MCP servers."""
+        return self.runtime if self.has_servers and isinstance(self.runtime, _native.Runtime) else None
 
 
 def _network_policy(network: Network) -> dict[str, Any]:
@@ -186,20 +194,9 @@ def _checked_limits(limits: object) -> Mapping[str, Any]:
         is_size = name in _SIZES
         if not (number or (is_size and isinstance(value, str))) or (name not in _SECONDS and value == 0):
             raise ArgumentTypeError(f"limits[{name!r}]: {value!r} is not a {'size' if is_size else 'number'}")
-        if number and (value < 0 or (isinstance(value, float) and name not in _SECONDS)):
+        if number and (value < 0 or not math.isfinite(value) or (isinstance(value, float) and name not in _SECONDS)):
             raise ArgumentError(f"limits[{name!r}]: {value!r} is not a positive {'size' if is_size else 'number'}")
     return limits
-
-
-def texts(values: Iterable[str], argument: str) -> list[str]:
-    """Returns a list of texts."""
-    if isinstance(values, str):
-        raise ArgumentTypeError(f"{argument}: pass a list of texts, not one text")
-    values = list(values)
-    for value in values:
-        if not isinstance(value, str):
-            raise ArgumentTypeError(f"{argument}: {value!r} is not a text")
-    return values
 
 
 def request(
@@ -213,8 +210,8 @@ def request(
     """Returns a request for the extension module, its buffers, and the packages that the variables need."""
     if not isinstance(code, str):
         raise ArgumentTypeError(f"code: a text is needed, not {type(code).__name__}")
-    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or timeout <= 0):
-        raise ArgumentError(f"timeout: {timeout!r} is not a positive number of seconds")
+    if timeout is not None:
+        check_seconds(timeout, "timeout")
     names = texts(packages, "packages")
     needed: set[str] = set()
     text = "null"
@@ -239,7 +236,7 @@ def _variables(variables: Mapping[str, Any]) -> tuple[str, list[bytes], set[str]
     if not isinstance(variables, Mapping):
         raise ArgumentTypeError(f"globals: a dictionary is needed, not {type(variables).__name__}")
     for name in variables:
-        if not isinstance(name, str) or not name.isidentifier():
+        if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
             raise ArgumentError(f"globals: {name!r} is not the name of a variable")
     try:
         whole, buffers = encode(dict(variables))

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import _values
+from ._arguments import check_functions
 from ._encoding import encode
 from ._errors import ArgumentError, ArgumentTypeError
 from ._jobs import begin_job, finish, native_call, wait
@@ -50,6 +51,7 @@ class Paused:
         on_stderr: Write | None,
     ) -> tuple[Callbacks | None, tuple[Any, ...]]:
         """Returns the receiver of what the code does from now on, and the arguments of the extension module."""
+        check_functions(on_stdout=on_stdout, on_stderr=on_stderr)
         encoded = _encoded_answers(run, answers)
         if self._callbacks is not None:
             self._callbacks.go_on(loop, on_stdout, on_stderr)

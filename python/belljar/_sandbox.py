@@ -6,12 +6,14 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import _native
+from ._arguments import name_of_new_file, path as to_text
 from ._base import BaseSandbox, BaseSession
 from ._jobs import contents_of, finish, native_call, start, wait
 from ._options import request
 from ._run import FileInfo, Run
 
 if TYPE_CHECKING:
+    import os
     from types import TracebackType
 
     from ._calls import Write
@@ -28,14 +30,14 @@ class SessionFiles:
         """Returns the files, without hidden ones."""
         return [FileInfo(path, size) for path, size in wait(native_call(self._native.list_files, None))]
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str | os.PathLike[str]) -> bytes:
         """Returns the contents of a file."""
-        contents: bytes = wait(native_call(self._native.read_file, path, None))
+        contents: bytes = wait(native_call(self._native.read_file, to_text(path, "path"), None))
         return contents
 
-    def write(self, path: str, contents: bytes | bytearray | memoryview) -> None:
-        """Writes a file, replacing its contents."""
-        wait(native_call(self._native.write_file, path, contents_of(contents), None))
+    def write(self, path: str | os.PathLike[str], contents: bytes | bytearray | memoryview) -> None:
+        """Writes a file into the session's directory, replacing its contents."""
+        wait(native_call(self._native.write_file, name_of_new_file(path), contents_of(contents), None))
 
 
 class Session(BaseSession):
@@ -77,7 +79,7 @@ class Session(BaseSession):
         """Returns the run of the paused cell, or None. It can be resumed instead of the run that
         `Session.run` has returned, which is lost when a session is loaded.
         """
-        return self._paused_run(wait(native_call(self._local_native().paused, None)))
+        return self._paused_run(wait(native_call(self._native.paused, None))) if self._can_pause else None
 
     def restart(self) -> None:
         """Replaces the interpreter by a new one. The files stay."""
@@ -105,7 +107,6 @@ class Sandbox(BaseSandbox[Session]):
     """
 
     _session_type = Session
-    _is_noticed = False
 
     def run(
         self,
@@ -140,16 +141,17 @@ class Sandbox(BaseSandbox[Session]):
         return self._load(dump)
 
     def prepare(self, *, sessions: bool = False) -> None:
-        """Loads what the first run, or the first session, would otherwise wait for."""
-        notice = wait(native_call(self._options.runtime.prepare, sessions, None, None))
-        if notice is not None and not self._is_noticed:
-            import warnings
-
-            self._is_noticed = True
-            warnings.warn(notice, RuntimeWarning, stacklevel=2)
+        """Loads what the first run, or the first session, would otherwise wait for. On a server, it connects."""
+        self._check_open()
+        self._warn(wait(native_call(self._options.runtime.prepare, sessions, None, None)))
 
     def tool_stubs(self) -> str:
         """Returns the tools as Python stubs, for a model that writes the code. Connects to MCP servers for that."""
+        if self._options.remote_runtime is not None:
+            from ._guest_sources import guest_source
+
+            text: str = self.run(guest_source("tool_stubs")).check().value
+            return text
         functions = self._function_stubs()
         if (runtime := self._options.stubs_runtime) is None:
             return functions

@@ -22,9 +22,9 @@ import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from ._arguments import texts
 from ._connect import connect, connect_async
 from ._errors import SandboxError
-from ._options import texts
 from ._shell import CommandError, CommandResult, Shell
 
 if TYPE_CHECKING:

@@ -352,7 +352,7 @@ pub(crate) fn finish(
 ) {
     match ended {
         Ok(RunEnd::Completed(completed)) => {
-            let report = Report::of_run(completed.report, code.is_encoded, client.take_output());
+            let report = Report::from_run(completed.report, code.is_encoded, client.take_output());
             let calls = client.finish_calls();
             end.finish(Box::new(move |py| {
                 drop(client);

@@ -171,7 +171,7 @@ impl Runtime {
             drop(permit);
             match ran {
                 Ok(completed) => {
-                    let report = Report::of_run(completed.report, is_encoded, client.take_output());
+                    let report = Report::from_run(completed.report, is_encoded, client.take_output());
                     let calls = client.finish_calls();
                     end.finish(Box::new(move |py| {
                         drop(client);

@@ -367,7 +367,7 @@ pub(crate) fn complete(
     }
     let limits = state.backend.limits().with_timeout(timeout);
     let statistics = Statistics { run, ..Statistics::default() };
-    let mut report = Report::of_cell(result.status, result.outputs, &limits, &statistics);
+    let mut report = Report::from_cell(result.status, result.outputs, &limits, &statistics);
     report.value = client.value.lock().take().map(Into::into);
     let calls = client.finish_calls();
     end.finish(Box::new(move |py| {

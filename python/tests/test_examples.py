@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import EXAMPLES, ROOT, need
-from server import COMMAND
+
+import belljar
+from server import COMMAND, Server
 from scripted import Script, server
 
 PAGES = sorted((ROOT / "docs/python").glob("*.md"))
@@ -36,6 +39,23 @@ def test_every_page_shows_a_program_and_is_linked() -> None:
         text = page.read_text()
         assert SHOWN.search(text) and text.count("```python") == len(SHOWN.findall(text)), page
         assert links.count(f"python/{page.name})") == 2, f"{page} is not linked in docs/python.md and README.md"
+
+
+def test_functions_for_code_on_a_server(tmp_path: Path) -> None:
+    need("fastmcp")
+    page = (ROOT / "docs/python.md").read_text()
+    (program,) = re.findall(r"<!-- functions.py -->\n```python\n(.*?)```\n", page, re.DOTALL)
+    (tmp_path / "functions.py").write_text(program)
+    command = f"functions='{sys.executable}' '{tmp_path}/functions.py'"
+    started = Server("--toolset", "all", "--approve", "none", "--server", command)
+    try:
+        with belljar.connect(started.url) as box:
+            assert "async def weather(*, city: str)" in box.tool_stubs()
+            run = box.run("from tools import functions\n(await functions.weather(city='Oslo'))['celsius']")
+            assert run.check().value == 21
+            assert [(call.server, call.name, call.status) for call in run.calls] == [("functions", "weather", "ok")]
+    finally:
+        started.stop()
 
 
 def pydantic_ai_model(script: Script, tool: str, argument: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -232,5 +233,22 @@ def test_command_runs_code_in_native_sandboxes(tmp_path: Path) -> None:
 
 def test_licences_are_part_of_the_package() -> None:
     files = [str(file) for file in importlib.metadata.files("belljar") or []]
-    for name in ("LICENSE-MIT", "LICENSE-APACHE", "NOTICE.md"):
+    for name in ("LICENSE-MIT", "LICENSE-APACHE", "NOTICE.md", "THIRD-PARTY.txt"):
         assert any(file.endswith(name) for file in files), name
+
+
+def test_notices_name_every_crate_and_every_library_with_its_licence() -> None:
+    distribution = importlib.metadata.distribution("belljar")
+    texts = {file.name: file.read_text("utf-8") for file in distribution.files or [] if file.match("licenses/*")}
+    head, *licences = texts["THIRD-PARTY.txt"].split("\n" + "=" * 80 + "\n")
+    listed = re.findall(r"^- (\S+) (\d\S+): \S", head, re.MULTILINE)
+    assert len(listed) > 400 and {"wasmtime", "uv-resolver", "pyo3"} <= {name for name, _ in listed}
+    # The SBOM, which the build tool writes by itself, also lists the crates of other platforms.
+    (path,) = [file for file in distribution.files or [] if file.match("sboms/*.json")]
+    components = json.loads(path.read_text("utf-8"))["components"]
+    assert set(listed) <= {(component["name"], component["version"]) for component in components}
+    holders = [line for licence in licences for line in licence.partition("\n\n")[0].splitlines()]
+    for name, version in listed:
+        assert any(holder.startswith(f"{name} {version} ") for holder in holders), name
+    for part in ("CPython", "Pyodide", "SQLite", "zlib", "libffi", "musl"):
+        assert any(holder.startswith(part) for holder in holders) and part in texts["NOTICE.md"], part

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -149,3 +150,36 @@ def test_closed_sandbox_is_refused() -> None:
         box.run("1")
     with pytest.raises(belljar.SandboxError, match="closed"):
         session.run("x")
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"find_links": "wheels"}, "find_links"),
+        ({"find_links": [5]}, "find_links"),
+        ({"index_url": 5}, "index_url"),
+        ({"cache": 5}, "cache"),
+        ({"limits": {"timeout": float("inf")}}, "limits\\['timeout'\\]"),
+        ({"limits": {"cpu": float("nan")}}, "limits\\['cpu'\\]"),
+        ({"deny_tools": ["weather"], "tools": [print]}, "deny_tools: .*no servers"),
+        ({"allow_tools": ["github.*"]}, "allow_tools: .*no servers"),
+    ],
+)
+def test_options_without_a_meaning_are_named(options: dict[str, Any], name: str) -> None:
+    with pytest.raises((belljar.ArgumentError, belljar.ArgumentTypeError), match=f"^{name}"):
+        Sandbox(**options)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ({"timeout": float("inf")}, "timeout"),
+        ({"timeout": float("nan")}, "timeout"),
+        ({"globals": {"class": 1}}, "globals"),
+        ({"on_stdout": 5}, "on_stdout"),
+        ({"on_stderr": "print"}, "on_stderr"),
+    ],
+)
+def test_arguments_without_a_meaning_are_named(box: Sandbox, arguments: dict[str, Any], name: str) -> None:
+    with pytest.raises((belljar.ArgumentError, belljar.ArgumentTypeError), match=f"^{name}"):
+        box.run("1", **arguments)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import belljar
@@ -64,6 +66,15 @@ def test_file_errors_are_python_errors(session: Session) -> None:
     for name in ("../x", "/etc/passwd", "", "a/../b", ".hidden"):
         with pytest.raises(belljar.FileError):
             session.files.write(name, b"")
+
+
+def test_paths_of_files_may_be_objects(session: Session) -> None:
+    session.files.write(Path("a.txt"), b"1")
+    assert session.files.read(Path("a.txt")) == b"1"
+    with pytest.raises(belljar.FileError, match="plots/a.txt.*directory itself"):
+        session.files.write("plots/a.txt", b"1")
+    with pytest.raises(belljar.ArgumentTypeError, match="path"):
+        session.files.read(5)  # type: ignore[arg-type]
 
 
 def test_forks_are_independent(session: Session) -> None:

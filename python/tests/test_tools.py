@@ -166,6 +166,105 @@ def test_call_that_nothing_waits_for_is_cancelled_at_the_end() -> None:
     session.close()
 
 
+async def soon(number: int) -> int:
+    """Returns its argument, but not before it is awaited."""
+    await asyncio.sleep(0.001)
+    return number
+
+
+@pytest.mark.parametrize(
+    ("code", "value"),
+    [
+        pytest.param("[await soon(n) for n in range(3)]", [0, 1, 2], id="one after the other"),
+        # A timer may not wait until the code stops to call.
+        pytest.param(
+            """
+try:
+    async with asyncio.timeout(0.3):
+        while True:
+            await soon(1)
+except TimeoutError:
+    result = "timed out"
+result
+""",
+            "timed out",
+            id="timer",
+        ),
+        pytest.param(
+            """
+async def count():
+    return [await soon(n) for n in range(3)]
+task = asyncio.create_task(count())
+[await soon(9), await task]
+""",
+            [9, [0, 1, 2]],
+            id="another task",
+        ),
+        pytest.param(
+            """
+asyncio.current_task().cancel()
+try:
+    await soon(1)
+except asyncio.CancelledError:
+    result = "cancelled"
+    asyncio.current_task().uncancel()
+[result, await soon(2)]
+""",
+            ["cancelled", 2],
+            id="own cancellation",
+        ),
+        pytest.param(
+            """
+import threading
+ran = []
+thread = threading.Thread(target=ran.append, args=(1,))
+thread.start()
+[await soon(1), ran]
+""",
+            [1, [1]],
+            id="thread",
+        ),
+        pytest.param(
+            """
+asyncio.get_running_loop().call_soon(lambda: asyncio.get_running_loop().call_later(0.01, ran.append, 1))
+ran = []
+while not ran:
+    await soon(1)
+ran
+""",
+            [1],
+            id="callback",
+        ),
+    ],
+)
+def test_waiting_for_a_call_holds_nothing_up(code: str, value: Any) -> None:
+    box = Sandbox(tools=[soon], install=False)
+    # The first call is sent at once. Later ones are sent when the code waits.
+    assert box.run(f"import asyncio\nawait soon(0)\n{code}", timeout=600).check().value == value
+
+
+def test_tasks_that_begin_at_once_call_side_by_side() -> None:
+    waiting = threading.Barrier(2, timeout=60)
+
+    async def meet(number: int) -> int:
+        await asyncio.get_running_loop().run_in_executor(None, waiting.wait)
+        return number
+
+    box = Sandbox(tools=[meet, soon], install=False)
+    code = """
+import asyncio
+await soon(0)
+loop = asyncio.get_running_loop()
+loop.set_task_factory(asyncio.eager_task_factory)
+try:
+    result = await asyncio.gather(*(asyncio.create_task(meet(n)) for n in range(2)))
+finally:
+    loop.set_task_factory(None)
+result
+"""
+    assert box.run(code).check().value == [0, 1]
+
+
 def test_functions_run_in_the_context_of_the_caller() -> None:
     user = contextvars.ContextVar("user", default="unset")
 

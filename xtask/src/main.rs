@@ -1,12 +1,15 @@
 //! Chores for contributors, run as `cargo xtask CHORE`.
 #![expect(clippy::print_stdout, reason = "a chore's report goes to standard output, like any command's")]
 
+mod cargo_graph;
+mod check_targets;
 mod cpython_tests;
 mod dist;
 mod features;
 mod fuzz;
 mod soak;
 mod style;
+mod test_arm64;
 mod test_run;
 mod wheel;
 mod workspace;
@@ -17,6 +20,7 @@ const USAGE: &str = "\
 Usage: cargo xtask CHORE [OPTIONS]
 
 Chores:
+  check-targets   type-check the crates for the platforms that this machine cannot run
   cpython-tests   run CPython's own tests in the sandbox; see tests/cpython/README.md
   dist            make the files of a release: archives, bundles, SBOMs and manifests
   features        check the MCP client with each of its features alone
@@ -24,11 +28,13 @@ Chores:
   soak            put an MCP server under mixed load with faults, for a while
   style           count avoided patterns of speech in comments and docs, and fail above the limits
   test            run all tests, and once more by themselves the few that fail
+  test-arm64      build tests for Linux on arm64, and run them in an emulator
   wheel           build the Python wheel, install it and run its tests";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let result = match arguments.next().as_deref() {
+        Some("check-targets") => check_targets::main(arguments),
         Some("cpython-tests") => cpython_tests::main(arguments),
         Some("dist") => dist::main(arguments),
         Some("features") => features::main(arguments),
@@ -36,6 +42,7 @@ fn main() -> ExitCode {
         Some("soak") => soak::main(arguments),
         Some("style") => style::main(arguments),
         Some("test") => test_run::main(arguments),
+        Some("test-arm64") => test_arm64::main(arguments),
         Some("wheel") => wheel::main(arguments),
         Some("help" | "--help" | "-h") => {
             println!("{USAGE}");

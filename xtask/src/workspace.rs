@@ -45,6 +45,11 @@ pub(crate) enum Profile {
 
 /// Builds belljar, in the developer profile as `cargo test` does, and returns its path.
 pub(crate) fn build_belljar(profile: Profile) -> Result<PathBuf, String> {
+    build_belljar_with(profile, &[])
+}
+
+/// Does the same as [`build_belljar`], with further features.
+pub(crate) fn build_belljar_with(profile: Profile, features: &[&str]) -> Result<PathBuf, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     as_by_hand(&mut command);
@@ -57,6 +62,7 @@ pub(crate) fn build_belljar(profile: Profile) -> Result<PathBuf, String> {
     let status = command
         .args(["build", "--workspace", "--bins"])
         .args(options)
+        .args(features.iter().flat_map(|feature| ["--features", feature]))
         .current_dir(workspace()?)
         .status()
         .map_err(|error| format!("failed to start cargo: {error}"))?;

@@ -10,6 +10,7 @@
 //! | `event` | the events, and what each means |
 //! | `record` | the fields of a record |
 //! | `redaction` | secrets, which records do not contain |
+//! | `digest` | digests, in place of code and of identifiers that give access |
 //! | `chain` | the hash chain of lines |
 //! | `log`, `writer` | the log of a process, and the thread that writes it |
 //! | `file` | log files: their lock, their continuation after a crash, and rotation |

@@ -236,6 +236,8 @@ impl Audit {
             }
             std::thread::sleep(POLL_INTERVAL);
         }
+        // It may wait for the end of an interval.
+        thread.thread().unpark();
         while !thread.is_finished() && Instant::now() < deadline {
             std::thread::sleep(POLL_INTERVAL);
             if shared.has_failed.load(Ordering::Relaxed) {

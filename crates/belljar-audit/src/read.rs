@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::{Map, Value};
 
 use crate::digest::{DIGEST_LENGTH, digest};
-use crate::verify::Lines;
+use crate::verify::{Lines, number_of};
 
 /// The records that a reader wants.
 #[derive(Debug, Clone, Default)]
@@ -44,7 +44,7 @@ impl Filter {
 /// that are not records are left out.
 ///
 /// # Errors
-/// Fails if a file cannot be read, or `each` fails.
+/// Fails if a file cannot be read, has lines of which none is a record, or `each` fails.
 pub fn records(
     files: &[PathBuf],
     filter: &Filter,
@@ -52,18 +52,24 @@ pub fn records(
 ) -> io::Result<()> {
     let mut ordered = Vec::new();
     for path in files {
-        let first = Lines::open(path)?.next()?.and_then(|line| parse(&line.bytes)?.1.get("seq")?.as_u64());
+        let first = Lines::open(path)?.next()?.and_then(|line| number_of(parse(&line.bytes)?.0));
         ordered.push((first.unwrap_or(u64::MAX), path));
     }
     ordered.sort();
     for (_, path) in ordered {
         let mut lines = Lines::open(path)?;
+        let (mut is_empty, mut has_records) = (true, false);
         while let Some(line) = lines.next()? {
-            if let Some((text, record)) = parse(&line.bytes)
-                && filter.matches(&record)
-            {
+            is_empty = false;
+            let Some((text, record)) = parse(&line.bytes) else { continue };
+            has_records = has_records || number_of(text).is_some();
+            if filter.matches(&record) {
                 each(text, &record)?;
             }
+        }
+        if !is_empty && !has_records {
+            let reason = format!("{} is not an audit log: none of its lines is a record", path.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
         }
     }
     Ok(())

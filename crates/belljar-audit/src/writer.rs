@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
@@ -16,8 +16,12 @@ use crate::record::{Details, Record};
 const MAX_BATCH: usize = 256;
 /// The time after which written records are synced to the disk.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
-/// The time for which records are collected before they are written together. A call need not wake the thread then.
-const COLLECT_INTERVAL: Duration = Duration::from_millis(5);
+/// The time for which records are collected before they are written together.
+const COLLECT_INTERVAL: Duration = Duration::from_millis(10);
+/// The number of intervals without a record after which the thread waits for one. Until then it looks for records when
+/// an interval is over, so that calls which follow one another do not wake it: that takes the call a system call, and
+/// in a virtual machine an interrupt of another processor.
+const MAX_IDLE_INTERVALS: u32 = 20;
 /// The interval at which a failed write is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -176,31 +180,44 @@ struct Beginning {
 impl Writer {
     /// Writes records until the log is closed.
     pub(crate) fn run(mut self, queue: &Receiver<Message>) {
+        let mut idle_intervals = MAX_IDLE_INTERVALS;
+        // True if more records are queued than were taken.
+        let mut has_more = false;
         loop {
             let mut batch = Vec::new();
             let mut is_closed = false;
-            let received = match self.unsynced {
-                Some(since) => queue.recv_timeout(SYNC_INTERVAL.saturating_sub(since.elapsed())),
-                None => queue.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            };
-            match received {
-                Ok(Message::Record(record)) => batch.push(*record),
-                Ok(Message::Close) | Err(RecvTimeoutError::Disconnected) => is_closed = true,
-                Err(RecvTimeoutError::Timeout) => {
-                    self.sync();
-                    continue;
+            if idle_intervals >= MAX_IDLE_INTERVALS || self.shared.is_ending() {
+                let received = match self.unsynced {
+                    Some(since) => queue.recv_timeout(SYNC_INTERVAL.saturating_sub(since.elapsed())),
+                    None => queue.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                };
+                match received {
+                    Ok(Message::Record(record)) => batch.push(*record),
+                    Ok(Message::Close) | Err(RecvTimeoutError::Disconnected) => is_closed = true,
+                    Err(RecvTimeoutError::Timeout) => {
+                        self.sync();
+                        continue;
+                    }
                 }
             }
-            if !is_closed && !self.shared.is_ending() {
-                std::thread::sleep(COLLECT_INTERVAL);
+            if !is_closed && !has_more && !self.shared.is_ending() {
+                // The end of the log ends this wait.
+                std::thread::park_timeout(COLLECT_INTERVAL);
             }
             while batch.len() < MAX_BATCH && !is_closed {
                 match queue.try_recv() {
                     Ok(Message::Record(record)) => batch.push(*record),
-                    Ok(Message::Close) => is_closed = true,
-                    Err(_) => break,
+                    Ok(Message::Close) | Err(TryRecvError::Disconnected) => is_closed = true,
+                    Err(TryRecvError::Empty) => break,
                 }
             }
+            has_more = batch.len() == MAX_BATCH;
+            if batch.is_empty() && !is_closed {
+                idle_intervals += 1;
+                self.sync_if_due();
+                continue;
+            }
+            idle_intervals = 0;
             self.shared.take(batch.iter().map(Record::size).sum());
             if let Some(lost) = self.shared.take_lost() {
                 batch.push(Record::new(Event::AuditLost, Details { count: Some(lost), ..Details::default() }));
@@ -226,9 +243,7 @@ impl Writer {
             if !self.has_sync_failed {
                 self.shared.set_failure(None);
             }
-            if self.unsynced.is_some_and(|since| since.elapsed() >= SYNC_INTERVAL) {
-                self.sync();
-            }
+            self.sync_if_due();
             if is_closed {
                 self.sync();
                 return;
@@ -285,6 +300,13 @@ impl Writer {
             }
         }
         result
+    }
+
+    /// Syncs what was written a while ago.
+    fn sync_if_due(&mut self) {
+        if self.unsynced.is_some_and(|since| since.elapsed() >= SYNC_INTERVAL) {
+            self.sync();
+        }
     }
 
     /// Syncs what was written. A failure lasts until a later call succeeds.

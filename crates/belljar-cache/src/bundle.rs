@@ -80,6 +80,13 @@ impl Cache {
         }
     }
 
+    /// Removes an entry from those that were looked up, so that [`Cache::write_bundle`] does not copy it.
+    pub fn exclude_from_bundle(&self, key: &EntryKey) {
+        if let Some(recorder) = &self.recorder {
+            recorder.lock().remove(&key.directory_name());
+        }
+    }
+
     /// Copies those entries that were looked up, and whose kind is part of `contents`, into a new directory, which
     /// becomes a bundle. Requires [`Cache::recording`].
     ///

@@ -45,6 +45,7 @@ pub mod kernel;
 mod kernel_error;
 mod limits;
 pub mod mime;
+pub mod os;
 mod output;
 mod output_collector;
 mod party;

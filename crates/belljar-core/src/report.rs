@@ -124,7 +124,7 @@ impl From<Image> for ReportImage {
 impl Report {
     /// Creates the report of a run. `is_encoded` is set if its request had an [`Exchange`](crate::Exchange); `output`
     /// is what its observer received.
-    pub fn of_run(run: RunReport, is_encoded: bool, output: Vec<(Stream, Vec<u8>)>) -> Self {
+    pub fn from_run(run: RunReport, is_encoded: bool, output: Vec<(Stream, Vec<u8>)>) -> Self {
         let mut report = Self {
             hint: run.missing_dependency.as_ref().map(hint),
             output: output.into_iter().map(|(stream, bytes)| (stream == Stream::Stdout, to_text(bytes))).collect(),
@@ -157,7 +157,7 @@ impl Report {
     }
 
     /// Creates the report of a cell. `limits` are those that held.
-    pub fn of_cell(status: CellStatus, outputs: Vec<Output>, limits: &Limits, statistics: &Statistics) -> Self {
+    pub fn from_cell(status: CellStatus, outputs: Vec<Output>, limits: &Limits, statistics: &Statistics) -> Self {
         let mut report = Self::default().with_statistics(statistics);
         match status {
             CellStatus::Ok => {}
@@ -288,7 +288,7 @@ mod tests {
     fn cells_that_time_out_have_the_limit_and_their_traceback() {
         let status =
             CellStatus::TimedOut { after: Duration::from_secs(1), waited: false, traceback: vec!["line 1".into()] };
-        let report = Report::of_cell(status, Vec::new(), &Limits::default(), &Statistics::default());
+        let report = Report::from_cell(status, Vec::new(), &Limits::default(), &Statistics::default());
         assert_eq!((report.status, report.limit.as_deref()), (ReportStatus::Limit, Some("time")));
         assert_eq!(report.error.unwrap().traceback, "line 1");
     }

@@ -1,8 +1,9 @@
 //! Directories of the host that code can use.
 
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+use crate::os::DirectoryHandle;
 
 /// A directory of the host that holds the files of one session, in place of files that end with the session.
 ///
@@ -13,5 +14,5 @@ pub struct SessionFolder {
     /// The absolute path, whose last component is not a link.
     pub path: PathBuf,
     /// The directory, open for reading.
-    pub directory: Arc<OwnedFd>,
+    pub directory: Arc<DirectoryHandle>,
 }

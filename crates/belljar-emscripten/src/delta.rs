@@ -17,7 +17,7 @@ use crate::dylink;
 use crate::fs::Layer;
 use crate::instance::{Instance, InstanceConfig, InstanceError};
 use crate::memory::WASM_PAGE;
-use crate::pagemap::PAGE;
+use crate::os::PAGE;
 use crate::program::Program;
 use crate::snapshot::{Description, MAX_DESCRIPTION, Snapshot, invalid, unusable};
 use crate::working_set::WorkingSet;
@@ -56,11 +56,11 @@ impl Instance {
         if self.is_dead() {
             return Err(InstanceError::Dead);
         }
-        let written = self.dirty_page_runs();
+        let image = snapshot.memory().contents().map_err(unusable)?;
+        let written = self.dirty_page_runs(image);
         let description = self.describe(Vec::new(), WorkingSet::default());
         let (store, main) = self.parts();
         let memory = main.memory.data(&*store);
-        let image = snapshot.memory().contents().map_err(unusable)?;
         let (mut pages, mut masks, mut words) = (Vec::new(), Vec::new(), Vec::new());
         for number in written.into_iter().flat_map(|(first, count)| first..first + count) {
             let at = number as usize * PAGE;

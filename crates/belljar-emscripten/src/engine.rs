@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 use sha2::{Digest, Sha256};
 use wasmtime::{Config, Module, OptLevel, RegallocAlgorithm};
 
-use crate::fault_handlers;
 use crate::memory::ImageMemory;
+use crate::os::{NEEDS_UNWIND_INFO, fault_handlers};
 use crate::versions::{SNAPSHOT_VERSION, TRANSLATION_VERSION};
 
 /// The native stack that wasm frames may use, in bytes. Threads that run guests have
@@ -42,18 +42,12 @@ pub enum Processor {
     /// Those with all extensions of this machine's processor.
     #[default]
     Native,
-    /// All that belong to the platform: x86-64-v2 (SSE4.2 and POPCNT, since 2009), or 64-bit Arm. Code that is compiled
-    /// on one machine can be installed on others.
+    /// All that belong to the platform: x86-64-v2 (SSE4.2 and POPCNT, since 2009), or 64-bit Arm (Armv8.0). Code that
+    /// is compiled on one machine can be installed on others.
     Baseline,
 }
 
 impl Processor {
-    /// The extensions of x86-64-v2 for which Cranelift has code.
-    #[cfg(target_arch = "x86_64")]
-    const BASELINE: [&str; 5] = ["has_sse3", "has_ssse3", "has_sse41", "has_sse42", "has_popcnt"];
-    #[cfg(not(target_arch = "x86_64"))]
-    const BASELINE: [&str; 0] = [];
-
     /// Returns whether this machine's processor is one of them.
     pub fn is_available(self) -> bool {
         #[cfg(target_arch = "x86_64")]
@@ -66,12 +60,48 @@ impl Processor {
     }
 }
 
+/// A platform that code is compiled for in advance, for all of its processors (see [`Processor::Baseline`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Target {
+    triple: &'static str,
+}
+
+impl Target {
+    /// The platforms whose code other platforms compile, where the feature `cross-compile` is enabled.
+    pub const ALL: [Self; 2] =
+        [Self { triple: "aarch64-unknown-linux-gnu" }, Self { triple: "x86_64-unknown-linux-gnu" }];
+
+    /// The platform of this program.
+    pub const HOST: Self = Self { triple: env!("BELLJAR_TARGET") };
+
+    /// Returns the platform with this name, which is one that rustc uses, if this build compiles for it.
+    pub fn from_triple(triple: &str) -> Option<Self> {
+        let others: &[Self] = if cfg!(feature = "cross-compile") { &Self::ALL } else { &[] };
+        std::iter::once(&Self::HOST).chain(others).find(|target| target.triple == triple).copied()
+    }
+
+    /// Returns the platform's name.
+    pub fn triple(self) -> &'static str {
+        self.triple
+    }
+
+    /// Returns the extensions of x86-64-v2 for which Cranelift has code. Code for other architectures uses none.
+    fn extensions(self) -> &'static [&'static str] {
+        if self.triple.starts_with("x86_64-") {
+            &["has_sse3", "has_ssse3", "has_sse41", "has_sse42", "has_popcnt"]
+        } else {
+            &[]
+        }
+    }
+}
+
 /// A compiler, with the state that all instances of its modules share. Cheap to clone.
 #[derive(Clone)]
 pub struct Engine {
     inner: wasmtime::Engine,
     interrupt_mode: InterruptMode,
-    processor: Processor,
+    /// The platform whose processors all run the code; `None` for this machine's processor.
+    target: Option<Target>,
     /// An engine that only compiles; created on first use.
     quick: Arc<OnceLock<wasmtime::Engine>>,
 }
@@ -93,9 +123,22 @@ impl Engine {
         if !processor.is_available() {
             return Err(wasmtime::Error::msg("the processor has no SSE4.2"));
         }
-        let inner = wasmtime::Engine::new(&config(interrupt_mode, processor)?)?;
+        Self::with(interrupt_mode, (processor == Processor::Baseline).then_some(Target::HOST))
+    }
+
+    /// Creates an engine that compiles for all processors of a platform. It can load the code only if the platform is
+    /// this program's.
+    ///
+    /// # Errors
+    /// Fails if wasmtime does not support the platform.
+    pub fn for_target(interrupt_mode: InterruptMode, target: Target) -> wasmtime::Result<Self> {
+        Self::with(interrupt_mode, Some(target))
+    }
+
+    fn with(interrupt_mode: InterruptMode, target: Option<Target>) -> wasmtime::Result<Self> {
+        let inner = wasmtime::Engine::new(&config(interrupt_mode, target)?)?;
         fault_handlers::record();
-        Ok(Self { inner, interrupt_mode, processor, quick: Arc::default() })
+        Ok(Self { inner, interrupt_mode, target, quick: Arc::default() })
     }
 
     /// Returns the mechanism that interrupts instances of this engine.
@@ -103,16 +146,22 @@ impl Engine {
         self.interrupt_mode
     }
 
-    /// Returns a hexadecimal string that identifies the output of this build: compiled code and snapshots can be
-    /// exchanged between engines with equal fingerprints.
+    /// Returns a hexadecimal string that identifies the code of this build: engines with equal fingerprints can
+    /// exchange compiled code.
     pub fn fingerprint(&self) -> String {
         let mut hasher = DigestHasher(Sha256::new());
         self.inner.precompile_compatibility_hash().hash(&mut hasher);
         self.interrupt_mode.hash(&mut hasher);
-        hasher.0.update(env!("CARGO_PKG_VERSION"));
-        hasher.0.update(TRANSLATION_VERSION.to_le_bytes());
-        hasher.0.update(SNAPSHOT_VERSION.to_le_bytes());
+        update_versions(&mut hasher.0);
         hex::encode(&hasher.0.finalize()[..16])
+    }
+
+    /// Returns a hexadecimal string that identifies the snapshots of this build. Builds with equal strings can exchange
+    /// snapshots, for whichever processor they compile: neither memory nor the tables of a guest contain machine code.
+    pub fn snapshot_fingerprint() -> String {
+        let mut digest = Sha256::new();
+        update_versions(&mut digest);
+        hex::encode(&digest.finalize()[..16])
     }
 
     /// Compiles a module to native code on all processors, or on the threads of a rayon pool when called from one.
@@ -125,7 +174,7 @@ impl Engine {
             CompileTier::Quick => match self.quick.get() {
                 Some(quick) => quick,
                 None => {
-                    let mut config = config(self.interrupt_mode, self.processor)?;
+                    let mut config = config(self.interrupt_mode, self.target)?;
                     // Register allocation takes half of the time. `inner` can run the code that these settings produce.
                     config.cranelift_opt_level(OptLevel::None);
                     config.cranelift_regalloc_algorithm(RegallocAlgorithm::SinglePass);
@@ -153,7 +202,7 @@ impl Engine {
     }
 }
 
-fn config(interrupt_mode: InterruptMode, processor: Processor) -> wasmtime::Result<Config> {
+fn config(interrupt_mode: InterruptMode, target: Option<Target>) -> wasmtime::Result<Config> {
     let mut config = Config::new();
     config
         // Needed by the output of the exception translation, and by the type tests of CPython's call trampoline.
@@ -172,16 +221,23 @@ fn config(interrupt_mode: InterruptMode, processor: Processor) -> wasmtime::Resu
         .wasm_backtrace_max_frames(None)
         // Address maps and unwind information serve the same backtraces and other unwinders.
         .generate_address_map(false)
-        .native_unwind_info(false);
-    if processor == Processor::Baseline {
+        .native_unwind_info(NEEDS_UNWIND_INFO);
+    if let Some(target) = target {
         // With a target, Cranelift uses no extension that is not named.
-        config.target(env!("BELLJAR_TARGET"))?;
-        for extension in Processor::BASELINE {
-            // SAFETY: `for_processor` has checked that this machine's processor has the extensions.
+        config.target(target.triple())?;
+        for extension in target.extensions() {
+            // SAFETY: before it loads code, wasmtime compares its extensions with those of this machine's processor.
             unsafe { config.cranelift_flag_enable(extension) };
         }
     }
     Ok(config)
+}
+
+/// Adds the versions of the formats that this crate writes.
+fn update_versions(digest: &mut Sha256) {
+    digest.update(env!("CARGO_PKG_VERSION"));
+    digest.update(TRANSLATION_VERSION.to_le_bytes());
+    digest.update(SNAPSHOT_VERSION.to_le_bytes());
 }
 
 /// A hasher that feeds a digest, whose value is the same in every process.

@@ -25,12 +25,28 @@ pub fn is_guest_thread() -> bool {
 /// # Panics
 /// Panics if `work` panics, with the same payload.
 pub fn run<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> std::io::Result<T> {
+    run_during(name, work, || ())
+}
+
+/// Does the same as [`run`]. The calling thread does `meanwhile` before it waits.
+///
+/// # Errors
+/// Fails if the system cannot create another thread; `meanwhile` is not called then.
+///
+/// # Panics
+/// Panics if `work` panics, with the same payload, or if `meanwhile` panics.
+pub fn run_during<T: Send>(
+    name: &str,
+    work: impl FnOnce() -> T + Send,
+    meanwhile: impl FnOnce(),
+) -> std::io::Result<T> {
     std::thread::scope(|scope| {
         let thread =
             std::thread::Builder::new().name(name.into()).stack_size(STACK_SIZE).spawn_scoped(scope, || {
                 IS_GUEST_THREAD.set(true);
                 work()
             })?;
+        meanwhile();
         match thread.join() {
             Ok(value) => Ok(value),
             Err(panic) => std::panic::resume_unwind(panic),

@@ -18,7 +18,7 @@ use crate::guest_thread::is_guest_thread;
 use crate::host::{Host, MainModule};
 use crate::limits::{Limits, MemoryBudget, MemoryMeter};
 use crate::memory::{MemoryImage, WASM_PAGE, safepoint_page, with_image};
-use crate::pagemap::{PAGE, private_dirty_pages};
+use crate::os::{differing_pages, private_dirty_pages};
 use crate::program::{Program, ProgramError};
 use crate::snapshot::memory_digest;
 use crate::sources::Sources;
@@ -260,11 +260,10 @@ impl Instance {
     }
 
     /// Returns the first page and length of each run of pages that may have been written to since this instance was
-    /// restored: all pages on systems that do not provide this information.
-    pub(crate) fn dirty_page_runs(&self) -> Vec<(u32, u32)> {
-        let (base, length) = (self.main.memory.data_ptr(&self.store), self.main.memory.data_size(&self.store));
-        let all = u32::try_from(length / PAGE).unwrap_or(u32::MAX);
-        private_dirty_pages(base, length).unwrap_or_else(|_| vec![(0, all)])
+    /// restored from `image`: on systems that do not report them, those that differ.
+    pub(crate) fn dirty_page_runs(&self, image: &[u8]) -> Vec<(u32, u32)> {
+        let memory = self.main.memory.data(&self.store);
+        private_dirty_pages(memory.as_ptr(), memory.len()).unwrap_or_else(|_| differing_pages(memory, image))
     }
 
     /// Converts an engine error to the error of this instance.

@@ -130,7 +130,8 @@ struct Shared {
 }
 
 impl Program {
-    /// Translates and compiles `source` and writes the result into `directory`, which must exist.
+    /// Translates and compiles `source` and writes the result into `directory`, which must exist. An engine of another
+    /// platform ([`Engine::for_target`]) writes files for that platform.
     ///
     /// # Errors
     /// Fails if the module cannot be translated or compiled, or if a file cannot be written.
@@ -151,9 +152,8 @@ impl Program {
             identity.update(segment.offset.to_le_bytes());
             identity.update(&segment.bytes);
         }
-        let code = engine.compile(CompileTier::Optimized, &translated.wasm)?;
-        let memory_pages = memory_pages(engine, &code)?;
-        write(directory, CODE, &code)?;
+        let memory_pages = memory_pages(&translated.wasm)?;
+        write(directory, CODE, &engine.compile(CompileTier::Optimized, &translated.wasm)?)?;
         for (number, helper) in source.helpers.iter().enumerate() {
             identity.update(&helper.module);
             write(directory, &helper_file(number), &engine.compile(CompileTier::Optimized, &helper.module)?)?;
@@ -284,7 +284,7 @@ impl Program {
                 let path = self.shared.directory.join(SYMBOLS);
                 let mut bytes = vec![0; *length];
                 // At an offset: forks of this process share the position in the file.
-                std::os::unix::fs::FileExt::read_exact_at(file, &mut bytes, 0)
+                crate::os::read_exact_at(file, &mut bytes, 0)
                     .map_err(|error| ProgramError::File { path: path.clone(), error })?;
                 postcard::from_bytes(&bytes).map_err(|_| ProgramError::OtherBuild { path })?
             }
@@ -336,26 +336,30 @@ fn trap_missing_imports(linker: &mut Linker<Host>, module: &Module) -> wasmtime:
     Ok(())
 }
 
-/// Returns the number of pages that the main module's memory starts with.
-fn memory_pages(engine: &Engine, code: &[u8]) -> Result<u64, ProgramError> {
-    // SAFETY: the bytes are the output of `precompile_module` of the same engine.
-    let module = unsafe { Module::deserialize(engine.wasmtime(), code) }?;
-    let memory = module.exports().find(|export| export.name() == "memory").and_then(|e| e.ty().memory().cloned());
-    Ok(memory.ok_or_else(|| ProgramError::Missing("memory".into()))?.minimum())
+/// Returns the number of pages that the main module's memory starts with. They are read from the module: compiled code
+/// may be for another platform, and is not opened here.
+fn memory_pages(wasm: &[u8]) -> Result<u64, ProgramError> {
+    for payload in wasmparser::Parser::new(0).parse_all(wasm) {
+        if let wasmparser::Payload::MemorySection(memories) = payload.map_err(wasmtime::Error::from)?
+            && let Some(memory) = memories.into_iter().next()
+        {
+            return Ok(memory.map_err(wasmtime::Error::from)?.initial);
+        }
+    }
+    Err(ProgramError::Missing("memory".into()))
 }
 
 fn write_memory(directory: &Path, segments: &[Segment], pages: u64) -> Result<(), ProgramError> {
-    use std::os::unix::fs::FileExt;
     let path = directory.join(MEMORY);
     let length = pages * WASM_PAGE as u64;
     let fill = || {
         let file = fs::File::create_new(&path)?;
-        file.set_len(length)?;
+        crate::os::set_sparse_length(&file, length)?;
         for segment in segments {
             if u64::from(segment.offset) + segment.bytes.len() as u64 > length {
                 return Err(std::io::Error::other("a data segment lies outside of memory"));
             }
-            file.write_all_at(&segment.bytes, segment.offset.into())?;
+            crate::os::write_all_at(&file, &segment.bytes, segment.offset.into())?;
         }
         Ok(())
     };

@@ -9,8 +9,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::fd::FromRawFd;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +21,7 @@ use crate::dylink::{self, Library, LinkSnapshot};
 use crate::fs::{Filesystem, FilesystemSnapshot, Layer, Quota};
 use crate::instance::{Instance, InstanceConfig, InstanceError};
 use crate::memory::{MemoryImage, WASM_PAGE};
+use crate::os::{self, read_exact_at, write_all_at};
 use crate::program::Program;
 use crate::versions::SNAPSHOT_VERSION;
 use crate::working_set::WorkingSet;
@@ -78,16 +77,13 @@ struct Shared {
     libraries: Vec<Arc<Library>>,
 }
 
-/// Creates an anonymous file in memory, for snapshots that do not outlive the process.
+/// Creates an anonymous file, for snapshots that do not outlive the process: on Linux in memory, elsewhere in the
+/// directory for temporary files.
 ///
 /// # Errors
 /// Fails if the system cannot create the file.
 pub fn anonymous_file() -> std::io::Result<File> {
-    // SAFETY: the name is a C string; a valid result is a new descriptor with no other owner.
-    unsafe {
-        let descriptor = libc::memfd_create(c"belljar-snapshot".as_ptr(), libc::MFD_CLOEXEC);
-        if descriptor < 0 { Err(std::io::Error::last_os_error()) } else { Ok(File::from_raw_fd(descriptor)) }
-    }
+    os::anonymous_file()
 }
 
 impl Instance {
@@ -285,11 +281,11 @@ fn write(file: &File, description: &Description, memory: &[u8]) -> std::io::Resu
         memory_offset: memory_offset as u64,
         memory_length: memory.len() as u64,
     };
-    file.set_len((memory_offset + memory.len()) as u64)?;
+    os::set_sparse_length(file, (memory_offset + memory.len()) as u64)?;
     write_filled(file, memory, memory_offset)?;
-    file.write_all_at(&encoded, HEADER as u64)?;
+    write_all_at(file, &encoded, HEADER as u64)?;
     // The header is written last: a file without one is not a snapshot.
-    file.write_all_at(&header.encode(), 0)
+    write_all_at(file, &header.encode(), 0)
 }
 
 /// Writes `memory` at `offset` of a file that contains only zeroes there, and skips blocks of zeroes.
@@ -302,7 +298,7 @@ fn write_filled(file: &File, memory: &[u8], offset: usize) -> std::io::Result<()
         match filled {
             None if !empty => filled = Some(at),
             Some(first) if empty => {
-                file.write_all_at(&memory[first..at], (offset + first) as u64)?;
+                write_all_at(file, &memory[first..at], (offset + first) as u64)?;
                 filled = None;
             }
             _ => {}
@@ -326,7 +322,7 @@ impl Header {
 
 fn read_header(file: &File) -> std::io::Result<Header> {
     let mut bytes = [0; HEADER];
-    file.read_exact_at(&mut bytes, 0).map_err(|_| invalid("it is not a snapshot: too short"))?;
+    read_exact_at(file, &mut bytes, 0).map_err(|_| invalid("it is not a snapshot: too short"))?;
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap_or_default());
     let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or_default());
     if bytes[0..8] != MAGIC {
@@ -351,7 +347,7 @@ fn read_header(file: &File) -> std::io::Result<Header> {
 
 fn read_description(file: &File, header: &Header) -> std::io::Result<Description> {
     let mut bytes = vec![0; header.description_length as usize];
-    file.read_exact_at(&mut bytes, HEADER as u64).map_err(|_| invalid("it is damaged: too short"))?;
+    read_exact_at(file, &mut bytes, HEADER as u64).map_err(|_| invalid("it is damaged: too short"))?;
     if <[u8; 32]>::from(Sha256::digest(&bytes)) != header.description_digest {
         return Err(invalid("it is damaged: its description does not match its checksum"));
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::fault_handlers;
+use crate::os::{self, fault_handlers};
 use crate::termination::Termination;
 
 /// A handle that interrupts and stops one instance from any thread.
@@ -205,12 +205,12 @@ impl StopMechanism {
 
 /// The page that an instance's safepoints load from.
 pub(crate) struct SafepointPage {
-    address: *mut libc::c_void,
+    address: *mut u8,
     length: usize,
 }
 
-// SAFETY: the address is only passed to `mprotect`, and only under the lock of `StopHandle::mechanism`, which holds it
-// from `arm` to `disarm`, that is, while the mapping exists.
+// SAFETY: the address is only used to protect the page, and only under the lock of `StopHandle::mechanism`, which holds
+// it from `arm` to `disarm`, that is, while the mapping exists.
 unsafe impl Send for SafepointPage {}
 
 impl SafepointPage {
@@ -220,15 +220,14 @@ impl SafepointPage {
     /// `address` must be the page-aligned start of a mapping of `length` bytes that stays mapped until
     /// [`StopHandle::disarm`] is called, and that only guest code accesses.
     pub(crate) unsafe fn new(address: *mut u8, length: usize) -> Self {
-        Self { address: address.cast(), length }
+        Self { address, length }
     }
 
     fn protect(&self) {
         // SAFETY: the caller of `new` guarantees the range; removing access to it can only make loads of the guest
         // fault.
-        let result = unsafe { libc::mprotect(self.address, self.length, libc::PROT_NONE) };
-        if result != 0 {
-            tracing::error!(error = %std::io::Error::last_os_error(), "failed to protect the safepoint page");
+        if let Err(error) = unsafe { os::make_inaccessible(self.address, self.length) } {
+            tracing::error!(%error, "failed to protect the safepoint page");
         }
     }
 }

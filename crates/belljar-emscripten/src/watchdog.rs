@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::os::ThreadClock;
 use crate::stop::{StopHandle, StopReason};
 
 /// SIGINT, as the guest numbers it.
@@ -233,35 +234,6 @@ fn check(timer: Timer) -> Option<(Duration, Timer)> {
     timer.stop.interrupt(SIGINT);
     let grace = timer.grace;
     Some((grace, Timer { kind: TimerKind::Hard(reason), ..timer }))
-}
-
-/// The processor-time clock of one thread.
-#[derive(Clone, Copy)]
-struct ThreadClock(libc::clockid_t);
-
-impl ThreadClock {
-    /// Returns the calling thread's clock. Other threads can read it until the thread ends.
-    fn current() -> Self {
-        let mut id = libc::CLOCK_THREAD_CPUTIME_ID;
-        // SAFETY: writes one clock id to a local; the calling thread exists.
-        let result = unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &raw mut id) };
-        // On failure, the id is still the watchdog's own clock, which hardly advances: no CPU limit rather than a wrong
-        // one.
-        if result != 0 {
-            tracing::error!(error = result, "failed to read the processor time of the thread: no CPU limit");
-        }
-        Self(id)
-    }
-
-    fn read(self) -> Duration {
-        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: writes one timespec to a local; an id whose thread has ended results in an error.
-        let result = unsafe { libc::clock_gettime(self.0, &raw mut time) };
-        if result != 0 {
-            return Duration::ZERO;
-        }
-        Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs().try_into().unwrap_or(0))
-    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::pagemap::{PAGE, page_size, private_dirty_pages};
+use crate::os::{self, PAGE, page_size, private_dirty_pages, push_run};
 
 /// Runs of pages of a linear memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,12 +25,9 @@ impl WorkingSet {
 
     /// Creates a set of these pages, which must be in ascending order.
     pub(crate) fn from_pages(pages: &[u32]) -> Self {
-        let mut runs: Vec<(u32, u32)> = Vec::new();
+        let mut runs = Vec::new();
         for &page in pages {
-            match runs.last_mut() {
-                Some((first, count)) if *first + *count == page => *count += 1,
-                _ => runs.push((page, 1)),
-            }
+            push_run(&mut runs, page, 1);
         }
         Self { runs }
     }
@@ -45,16 +42,14 @@ impl WorkingSet {
     /// # Safety
     /// `base` must be the beginning of a mapping of `length` bytes that is readable and writable.
     pub(crate) unsafe fn prefault(&self, base: *mut u8, length: usize) {
-        if page_size() != PAGE {
-            return;
-        }
+        let host = page_size();
         for &(first, count) in &self.runs {
             let (start, bytes) = (first as usize * PAGE, count as usize * PAGE);
-            if start.checked_add(bytes).is_none_or(|end| end > length) {
-                continue;
-            }
-            // SAFETY: the range lies within the mapping that the caller guarantees; its contents do not change.
-            unsafe { libc::madvise(base.add(start).cast(), bytes, libc::MADV_POPULATE_WRITE) };
+            let Some(end) = start.checked_add(bytes).filter(|end| *end <= length) else { continue };
+            // Whole pages of the host. A memory consists of those: its length is a multiple of 64 KiB.
+            let (start, end) = (start & !(host - 1), end.next_multiple_of(host).min(length));
+            // SAFETY: the range lies within the mapping that the caller guarantees.
+            unsafe { os::prefault(base.add(start), end - start) };
         }
     }
 }
@@ -62,7 +57,7 @@ impl WorkingSet {
 #[cfg(test)]
 mod tests {
     use super::WorkingSet;
-    use crate::pagemap::PAGE;
+    use crate::os::{PAGE, page_size};
 
     #[test]
     fn pages_become_runs() {
@@ -73,27 +68,30 @@ mod tests {
 
     #[test]
     fn written_pages_can_be_prefaulted_in_another_mapping() {
+        let host = page_size();
+        let count = (host / PAGE) as u32;
         let file = tempfile::tempfile().unwrap();
-        file.set_len(64 * PAGE as u64).unwrap();
+        file.set_len(64 * host as u64).unwrap();
         // SAFETY: no other code has access to the file.
         let copy = || unsafe { memmap2::MmapOptions::new().map_copy(&file).unwrap() };
         let (mut first, mut second) = (copy(), copy());
-        first[3 * PAGE] = 1;
-        first[40 * PAGE + 9] = 1;
+        first[3 * host] = 1;
+        first[40 * host + 9] = 1;
         let seen = WorkingSet::from_written_pages(first.as_ptr(), first.len()).unwrap();
-        assert_eq!(seen, WorkingSet { runs: vec![(3, 1), (40, 1)] });
+        assert_eq!(seen, WorkingSet { runs: vec![(3 * count, count), (40 * count, count)] });
         // SAFETY: the mapping has this length and is writable.
         unsafe { seen.prefault(second.as_mut_ptr(), second.len()) };
         assert_eq!(WorkingSet::from_written_pages(second.as_ptr(), second.len()).unwrap(), seen);
-        assert_eq!(second[3 * PAGE], 0);
+        assert_eq!(second[3 * host], 0);
     }
 
     #[test]
     fn working_set_beyond_the_mapping_is_not_prefaulted() {
-        let mut mapping = memmap2::MmapMut::map_anon(PAGE).unwrap();
+        let mut mapping = memmap2::MmapMut::map_anon(page_size()).unwrap();
+        let too_long = (page_size() / PAGE) as u32 + 1;
         // SAFETY: the mapping has this length and is writable.
         unsafe {
-            WorkingSet { runs: vec![(0, 2), (u32::MAX, u32::MAX)] }.prefault(mapping.as_mut_ptr(), mapping.len())
+            WorkingSet { runs: vec![(0, too_long), (u32::MAX, u32::MAX)] }.prefault(mapping.as_mut_ptr(), mapping.len())
         };
         assert_eq!(WorkingSet::from_written_pages(mapping.as_ptr(), mapping.len()).unwrap().pages(), 0);
     }

@@ -16,7 +16,8 @@ use belljar_emscripten::termination::Termination;
 use belljar_emscripten::translate::Options;
 use belljar_emscripten::watchdog::{DeadlineGuard, TimeLimits};
 use belljar_emscripten::{
-    Engine, Instance, InstanceConfig, InstanceError, InterruptMode, Limits, Program, Snapshot, WorkingSet, guest_thread,
+    Engine, Instance, InstanceConfig, InstanceError, InterruptMode, Limits, Processor, Program, Snapshot, Target,
+    WorkingSet, guest_thread,
 };
 
 /// A program with a counter in memory and one in a global, and some ways to misbehave.
@@ -101,6 +102,37 @@ fn restored_instance_continues_from_the_original_state() {
             assert_eq!((count(&mut copy), count(&mut copy)), (202, 303));
         }
     });
+}
+
+#[test]
+fn code_for_other_processors_continues_from_a_snapshot() {
+    let native = Engine::new(InterruptMode::Safepoint).unwrap();
+    let baseline = Engine::for_processor(InterruptMode::Safepoint, Processor::Baseline).unwrap();
+    let (_native_directory, native) = compile(&native, PROGRAM);
+    let (directory, baseline) = compile(&baseline, PROGRAM);
+    let same = open(&Engine::for_target(InterruptMode::Safepoint, Target::HOST).unwrap(), directory.path());
+    assert!(same.is_ok(), "the engines of the baseline and of its platform differ");
+    assert_eq!(native.identity(), baseline.identity());
+    let restore = || {
+        let mut original = native.instantiate(InstanceConfig::isolated()).unwrap();
+        count(&mut original);
+        let file = belljar_emscripten::snapshot::anonymous_file().unwrap();
+        original.snapshot(&file, Vec::new(), WorkingSet::default()).unwrap();
+        let snapshot = Snapshot::open(file, &baseline, &[]).unwrap();
+        let mut copy = baseline.restore(&snapshot, InstanceConfig::isolated()).unwrap();
+        assert_eq!((count(&mut copy), count(&mut copy)), (202, 303));
+    };
+    guest_thread::run("test", restore).unwrap();
+}
+
+#[test]
+fn only_platforms_that_this_build_compiles_for_are_targets() {
+    assert_eq!(Target::from_triple(Target::HOST.triple()), Some(Target::HOST));
+    assert_eq!(Target::from_triple("riscv64gc-unknown-linux-gnu"), None);
+    for other in Target::ALL.into_iter().filter(|target| *target != Target::HOST) {
+        let found = Target::from_triple(other.triple());
+        assert_eq!(found.is_some(), cfg!(feature = "cross-compile"), "{}", other.triple());
+    }
 }
 
 #[test]

@@ -136,7 +136,7 @@ impl Control {
         self.running.interrupt();
     }
 
-    /// Shuts the kernel down.
+    /// Ends the server, and the cell that runs, without its cooperation.
     pub fn shut_down(&self) {
         self.closing.send_replace(true);
         self.running.kill();

@@ -22,7 +22,7 @@ const COMPRESSION_LEVEL: i32 = 1;
 /// The maximum size of a dump's contents, in bytes: memory is at most 4 GiB.
 const MAX_CONTENTS: u64 = (4 << 30) + (128 << 20);
 /// The length of a signature, in bytes.
-const SIGNATURE: usize = 32;
+const SIGNATURE_LENGTH: usize = 32;
 
 /// The key that signs dumps. Cheap to clone.
 #[derive(Clone)]
@@ -45,7 +45,7 @@ impl DumpKey {
     }
 
     /// Returns the key of workers whose parent is trusted with whatever it restores: a signature only detects damage.
-    pub fn of_local_workers() -> Self {
+    pub fn for_local_workers() -> Self {
         Self(*b"belljar monty: no secret is here")
     }
 
@@ -110,14 +110,14 @@ pub(crate) fn to_bytes(
     let header = serde_json::to_vec(&Header { state, snapshot: described }).map_err(|error| error.to_string())?;
     let length = u32::try_from(header.len()).map_err(|error| error.to_string())?;
     let mut bytes = MAGIC.to_vec();
-    bytes.extend([0; SIGNATURE]);
+    bytes.extend([0; SIGNATURE_LENGTH]);
     bytes.extend(length.to_le_bytes());
     bytes.extend(header);
     if let Some(snapshot) = snapshot {
         zstd::stream::copy_encode(&snapshot.data[..], &mut bytes, COMPRESSION_LEVEL)
             .map_err(|error| error.to_string())?;
     }
-    let start = MAGIC.len() + SIGNATURE;
+    let start = MAGIC.len() + SIGNATURE_LENGTH;
     let mac = key.mac(&bytes[start..]).ok_or("the key is not valid")?;
     bytes[MAGIC.len()..start].copy_from_slice(&mac.finalize().into_bytes());
     Ok(bytes)
@@ -130,7 +130,7 @@ pub(crate) fn to_bytes(
 pub(crate) fn from_bytes(key: &DumpKey, bytes: &[u8]) -> Result<Dump, String> {
     let damaged = || "the bytes are not a session that this version of Belljar has saved".to_owned();
     let rest = bytes.strip_prefix(MAGIC).ok_or_else(damaged)?;
-    let (signature, rest) = rest.split_at_checked(SIGNATURE).ok_or_else(damaged)?;
+    let (signature, rest) = rest.split_at_checked(SIGNATURE_LENGTH).ok_or_else(damaged)?;
     let is_valid = key.mac(rest).is_some_and(|mac| mac.verify_slice(signature).is_ok());
     if !is_valid {
         return Err("the bytes were changed, are not complete, or were saved by another server".into());

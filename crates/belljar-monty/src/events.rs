@@ -11,7 +11,7 @@ use crate::link::Link;
 use crate::proto::{ChildEvent, ErrorEvent, Event, RaisedException, ResolveFutures, ResourceLimits};
 
 /// The number of suspensions that parents allow by default.
-const DEFAULT_SUSPENSIONS: u64 = 1000;
+const DEFAULT_MAX_SUSPENSIONS: u64 = 1000;
 
 /// The time that the code of a session has run.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
@@ -90,7 +90,7 @@ pub(crate) fn send(
         if let Some((limits, times)) = session {
             message.total_execution_micros = times.total;
             message.feed_execution_micros = times.feed;
-            message.max_suspensions = Some(limits.max_suspensions.unwrap_or(DEFAULT_SUSPENSIONS));
+            message.max_suspensions = Some(limits.max_suspensions.unwrap_or(DEFAULT_MAX_SUSPENSIONS));
             message.max_feed_duration_micros = limits.max_feed_duration_micros;
             message.max_turn_duration_micros = limits.max_turn_duration_micros;
             message.max_total_sleep_micros = limits.max_total_sleep_micros;

@@ -7,9 +7,9 @@ use crate::link::ParentEnd;
 /// The maximum length of a message, in bytes.
 pub const MAX_FRAME: usize = 256 << 20;
 /// The length of the prefix.
-const PREFIX: usize = 4;
+const PREFIX_LENGTH: usize = 4;
 /// The number of bytes that are read at once, so that a length alone allocates no memory.
-const CHUNK: usize = 1 << 20;
+const CHUNK_SIZE: usize = 1 << 20;
 
 /// Passes the frames of a stream to a worker until the stream or the worker ends.
 ///
@@ -32,9 +32,9 @@ fn pass_frames(stream: &mut impl Read, parent: &ParentEnd) -> io::Result<()> {
 
 /// Reads a frame; `None` at the end of the stream.
 fn read_frame(stream: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
-    let mut prefix = [0; PREFIX];
+    let mut prefix = [0; PREFIX_LENGTH];
     let mut filled = 0;
-    while filled < PREFIX {
+    while filled < PREFIX_LENGTH {
         match stream.read(&mut prefix[filled..]) {
             Ok(0) if filled == 0 => return Ok(None),
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -48,7 +48,7 @@ fn read_frame(stream: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
         let message = format!("a frame of {length} bytes is longer than {MAX_FRAME} bytes");
         return Err(io::Error::new(io::ErrorKind::InvalidData, message));
     }
-    let mut frame = Vec::with_capacity(length.min(CHUNK));
+    let mut frame = Vec::with_capacity(length.min(CHUNK_SIZE));
     let read = stream.take(length as u64).read_to_end(&mut frame)?;
     if read < length {
         return Err(io::ErrorKind::UnexpectedEof.into());
@@ -63,7 +63,7 @@ fn read_frame(stream: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
 pub(crate) fn write_frame(stream: &mut impl Write, message: &[u8]) -> io::Result<()> {
     let length = u32::try_from(message.len()).ok().filter(|length| *length as usize <= MAX_FRAME);
     let length = length.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the message is too long"))?;
-    let mut frame = Vec::with_capacity(PREFIX + message.len());
+    let mut frame = Vec::with_capacity(PREFIX_LENGTH + message.len());
     frame.extend(length.to_le_bytes());
     frame.extend(message);
     stream.write_all(&frame)?;

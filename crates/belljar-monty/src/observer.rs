@@ -14,7 +14,7 @@ use serde_json::value::to_raw_value;
 use crate::budget;
 use crate::events::{RunTimes, exception, send, violation};
 use crate::link::Link;
-use crate::prints::Prints;
+use crate::prints::PrintBuffer;
 use crate::proto::{Event, Operation, RaisedException, Request, ResourceLimits};
 use crate::question::{Answer, Question, answer};
 use crate::questions::Questions;
@@ -30,7 +30,7 @@ const ABORT_GRACE: Duration = Duration::from_secs(2);
 /// The observer of a feed.
 pub(crate) struct FeedObserver {
     link: Arc<Link>,
-    prints: Arc<Prints>,
+    prints: Arc<PrintBuffer>,
     limits: ResourceLimits,
     /// The version of the protocol that the parent speaks.
     version: u32,
@@ -49,7 +49,7 @@ pub(crate) struct FeedObserver {
 impl FeedObserver {
     pub(crate) fn new(
         link: Arc<Link>,
-        prints: Arc<Prints>,
+        prints: Arc<PrintBuffer>,
         limits: ResourceLimits,
         version: u32,
         times: RunTimes,

@@ -16,7 +16,7 @@ const FLUSH_INTERVAL: Duration = Duration::from_millis(5);
 const MAX_COLLECTED: usize = 64 << 10;
 
 /// The output that was not sent yet.
-pub(crate) struct Prints {
+pub(crate) struct PrintBuffer {
     sender: MessageSender,
     interval: Duration,
     collected: Mutex<Collected>,
@@ -30,7 +30,7 @@ struct Collected {
     is_scheduled: bool,
 }
 
-impl Prints {
+impl PrintBuffer {
     /// Creates the output of a session. An interval of zero sends each complete line.
     pub(crate) fn new(sender: MessageSender, interval_milliseconds: Option<u32>) -> Arc<Self> {
         let interval = interval_milliseconds.map_or(FLUSH_INTERVAL, |time| Duration::from_millis(time.into()));

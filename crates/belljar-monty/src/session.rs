@@ -1,4 +1,7 @@
-//! A session: its kernel, its settings, and the feed that runs or is suspended.
+//! A session: its kernel, and the feed that runs or is suspended. Its settings and its dumps are in files of their own.
+
+mod dumps;
+mod settings;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,57 +16,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::to_raw_value;
 
 use crate::arena;
-use crate::dump::{self, Dump, DumpKey, SavedState};
 use crate::events::{RunTimes, error_event, exception, exception_of_cell, resolve, violation};
 use crate::feed_record::FeedRecord;
 use crate::link::Link;
 use crate::observer::FeedObserver;
-use crate::prints::Prints;
-use crate::proto::{Complete, Configure, ErrorEvent, Event, Feed, NamedRef, OsPolicy, Request, ResourceLimits};
+use crate::prints::PrintBuffer;
+use crate::proto::{Complete, ErrorEvent, Event, Feed, NamedRef, OsPolicy, Request, ResourceLimits};
 use crate::question;
 use crate::questions::{NextStep, Questions};
+pub(crate) use settings::SessionSettings;
 
 /// The longest timer that is waited for although the parent has futures to resolve, which it cannot do meanwhile.
-const SHORT_TIMER: Duration = Duration::from_millis(20);
-
-/// The settings of a session.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct SessionSettings {
-    pub(crate) script_name: String,
-    pub(crate) limits: ResourceLimits,
-    pub(crate) version: u32,
-    /// The first two parts of the version of the client, on which the names that it knows depend.
-    client: [u32; 2],
-    print_flush_interval: Option<u32>,
-    os_policy: OsPolicy,
-}
-
-impl From<Configure> for SessionSettings {
-    fn from(configure: Configure) -> Self {
-        Self {
-            script_name: configure.script_name,
-            limits: configure.limits.unwrap_or_default(),
-            version: configure.protocol_version,
-            client: client_version(&configure.monty_version),
-            print_flush_interval: configure.print_flush_interval_ms,
-            os_policy: configure.os_policy.unwrap_or_default(),
-        }
-    }
-}
-
-impl SessionSettings {
-    /// Replaces what depends on the client by that of `configured`: another client may load a session than has saved
-    /// it.
-    pub(crate) fn adopt_client(&mut self, configured: &Self) {
-        (self.client, self.version) = (configured.client, configured.version);
-    }
-}
-
-/// Returns the first two parts of a version; zeros if it has another form.
-fn client_version(version: &str) -> [u32; 2] {
-    let mut parts = version.split('.').map(|part| part.parse().unwrap_or(0));
-    [parts.next().unwrap_or(0), parts.next().unwrap_or(0)]
-}
+const MAX_SHORT_TIMER: Duration = Duration::from_millis(20);
 
 /// The settings of a session and a feed for the guest.
 #[derive(Serialize)]
@@ -99,7 +63,7 @@ pub(crate) struct Session {
     link: Arc<Link>,
     backend: Arc<dyn Backend>,
     settings: SessionSettings,
-    prints: Arc<Prints>,
+    prints: Arc<PrintBuffer>,
     /// The kernel that the first feed uses.
     spare: Option<Box<dyn Kernel>>,
     /// The first feed starts it.
@@ -127,7 +91,7 @@ impl Session {
     }
 
     pub(crate) fn new(link: Arc<Link>, backend: Arc<dyn Backend>, settings: SessionSettings) -> Self {
-        let prints = Prints::new(link.sender().clone(), settings.print_flush_interval);
+        let prints = PrintBuffer::new(link.sender().clone(), settings.print_flush_interval);
         let times = RunTimes::default();
         Self {
             link,
@@ -307,7 +271,7 @@ impl Session {
                     return TurnEnd::Event(event);
                 }
                 NextStep::Continue => observer.send_answers(),
-                NextStep::Resolve(pending) if wait.timer.is_none_or(|timer| timer > SHORT_TIMER) => {
+                NextStep::Resolve(pending) if wait.timer.is_none_or(|timer| timer > MAX_SHORT_TIMER) => {
                     self.suspend(observer);
                     return TurnEnd::Event(resolve(pending));
                 }
@@ -444,63 +408,6 @@ impl Session {
         // The code has not gone on: it still waits, and may have to ask more before it does.
         let wait = Wait { timer: None, for_host: true };
         self.drive(observer, Some(CellStep::Waiting(wait)))
-    }
-
-    /// Returns the session as bytes.
-    pub(crate) fn dump(&mut self, key: &DumpKey) -> Result<Vec<u8>, String> {
-        let snapshot = match &mut self.kernel {
-            Some(kernel) => Some(kernel.snapshot().map_err(|error| format!("failed to save the session: {error}"))?),
-            None => None,
-        };
-        let questions = self.suspended.as_ref().map(|observer| observer.save()).transpose();
-        let questions = questions.map_err(|error| error.to_string())?;
-        let (_, times) = self.stamps();
-        let state = SavedState {
-            settings: self.settings.clone(),
-            feeds: self.feeds,
-            next_call: self.next_call,
-            times,
-            code: self.suspended.is_some().then(|| self.code.clone()),
-            questions: None,
-        };
-        let mut state = serde_json::to_value(state).map_err(|error| error.to_string())?;
-        if let (Some(fields), Some(questions)) = (state.as_object_mut(), questions) {
-            fields.insert("questions".into(), questions);
-        }
-        dump::to_bytes(key, state, snapshot.as_ref())
-    }
-
-    /// Creates a session that continues from a dump, with the records of its feeds. Returns it with the event that asks
-    /// again what its parent, who has sent `trace`, has to answer.
-    ///
-    /// # Errors
-    /// Returns the reason why the session cannot be restored.
-    pub(crate) fn restore(
-        link: Arc<Link>,
-        backend: Arc<dyn Backend>,
-        Dump { state, snapshot }: Dump,
-        record: FeedRecord,
-        trace: &Trace,
-    ) -> Result<(Self, Option<Event>), String> {
-        let SavedState { settings, feeds, next_call, times, code, questions } = state;
-        let mut session = Self::new(link, backend, settings);
-        (session.feeds, session.next_call, session.times) = (feeds, next_call, times);
-        (session.code, session.record) = (code.unwrap_or_default(), record);
-        let failed = |error: belljar_core::kernel::KernelError| format!("failed to restore the session: {error}");
-        if let Some(snapshot) = &snapshot {
-            let kernel = session.backend.restore(snapshot, &|| None, None, &NoProgress).map_err(failed)?;
-            session.kernel = Some(kernel);
-        }
-        let Some(questions) = questions else { return Ok((session, None)) };
-        let observer = Arc::new(session.observer(questions));
-        let waker = session.waker();
-        session.record.resume(&session.code, trace, &*session.backend);
-        let recorded = session.record.observe(observer.clone());
-        let Some(kernel) = &mut session.kernel else { return Err("a suspended session has no memory".into()) };
-        observer.attach(kernel.reattach(recorded, waker).map_err(failed)?);
-        let event = observer.questions().pending_event().ok_or("a suspended session waits for nothing")?;
-        session.suspend(observer);
-        Ok((session, Some(event)))
     }
 
     /// Returns the settings.

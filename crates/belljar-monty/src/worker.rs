@@ -38,7 +38,7 @@ pub struct WorkerOptions {
     pub view: Option<OpenFeedView>,
 }
 
-/// A worker.
+/// A worker of Monty's protocol: it serves one parent over one connection, one session after the other.
 pub struct Worker {
     options: WorkerOptions,
     link: Arc<Link>,
@@ -56,7 +56,7 @@ enum Next {
 }
 
 impl Worker {
-    /// Creates a worker.
+    /// Creates a worker for the parent at the other end of `link`. [`Self::serve`] runs it.
     pub fn new(options: WorkerOptions, link: Link) -> Self {
         Self { options, link: Arc::new(link), session: None, trace: Trace::default(), spare: None }
     }
@@ -151,7 +151,7 @@ impl Worker {
                 self.load(&load.state);
                 return Next::Serve;
             }
-            request => self.of_session(request),
+            request => self.handle_session_request(request),
         };
         match end {
             TurnEnd::Event(event) => {
@@ -165,7 +165,7 @@ impl Worker {
     }
 
     /// Handles a request that needs a session.
-    fn of_session(&mut self, request: Request) -> TurnEnd {
+    fn handle_session_request(&mut self, request: Request) -> TurnEnd {
         let Some(session) = &mut self.session else {
             return TurnEnd::Event(violation("the session has not been configured"));
         };

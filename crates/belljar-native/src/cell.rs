@@ -17,9 +17,9 @@ use crate::cpu_time::process_tree_cpu_time;
 use crate::function_calls::{CellCalls, FunctionSocket};
 use crate::install_broker::InstallBroker;
 use crate::interrupt::{InterruptFlag, InterruptRequest};
+use crate::kernel_process::KernelProcess;
 use crate::zmtp::ZmtpError;
 use crate::zmtp::message::ReceivedMessage;
-use crate::zygote::KernelProcess;
 
 /// The time after a `SIGINT` at which an `interrupt_request` is sent as well.
 const INTERRUPT_MESSAGE_DELAY: Duration = Duration::from_secs(1);

@@ -13,11 +13,11 @@ use jupyter_protocol::{
 use nix::poll::PollFlags;
 use serde_json::{Value, json};
 
+use crate::kernel_process::KernelProcess;
 use crate::zmtp::ZmtpError;
 use crate::zmtp::message::{ReceivedMessage, SigningKey};
 use crate::zmtp::path::connect_in;
 use crate::zmtp::peer::{Peer, Role, wait_for};
-use crate::zygote::KernelProcess;
 
 /// The time within which a kernel must read a message.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
@@ -257,10 +257,10 @@ pub(crate) mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::kernel_process::ExitSource;
     use crate::zmtp::frame::{self, Decoder, GREETING_LEN, Incoming};
     use crate::zmtp::message::tests::signed;
     use crate::zmtp::path::open_directory;
-    use crate::zygote::ExitSource;
     use belljar_sandbox::Channel;
 
     /// A function from the id of a shell request to the messages that follow it: kind, parent and content of each. A

@@ -10,7 +10,8 @@ use belljar_sandbox::{self as sandbox, FolderSource, Policy};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, chownat, fchown, fstat, openat, statat};
 use rustix::process::{Gid, Uid};
 
-use crate::session_sandbox::{SESSION, SOCKETS, python_prefixes};
+use crate::sandbox_paths::{SESSION, SOCKETS};
+use crate::session_sandbox::python_prefixes;
 use crate::start_error::StartError;
 
 /// The depth of nested directories up to which files change their owner.
@@ -68,16 +69,16 @@ pub(crate) fn check_mounts(
     Ok(())
 }
 
-/// The folder of a session whose kernel may run as a user of its own. While it exists, the folder belongs to that user;
-/// then all files in it are given back.
-pub(crate) struct LentFolder {
+/// The ownership of a session's folder. While it exists, the folder belongs to the user as whom the kernel runs; then
+/// all files in it are given back.
+pub(crate) struct FolderOwnership {
     path: PathBuf,
     directory: Arc<OwnedFd>,
     /// The owner to whom the files are given back, if it is another user than the session's.
     owner: Option<(Uid, Gid)>,
 }
 
-impl LentFolder {
+impl FolderOwnership {
     /// Gives a folder with its files to `user`, if one is given.
     ///
     /// # Errors
@@ -107,7 +108,7 @@ impl LentFolder {
     }
 }
 
-impl Drop for LentFolder {
+impl Drop for FolderOwnership {
     fn drop(&mut self) {
         if let Some(owner) = self.owner
             && let Err(error) = change_owner(self.directory.as_fd(), owner)
@@ -192,11 +193,11 @@ mod tests {
         let owner = |name: &str| std::os::unix::fs::MetadataExt::uid(&std::fs::symlink_metadata(at(name)).unwrap());
         let directory = Arc::new(OwnedFd::from(std::fs::File::open(at("folder")).unwrap()));
         let folder = SessionFolder { path: at("folder"), directory };
-        let lent = LentFolder::new(&folder, Some(4711)).unwrap();
+        let ownership = FolderOwnership::new(&folder, Some(4711)).unwrap();
         let inside = ["folder", "folder/a", "folder/a/b", "folder/a/b/file", "folder/link"];
         assert_eq!(inside.map(owner), [4711; 5]);
         assert_eq!(["outside", "folder/second_name", "."].map(owner), [0; 3]);
-        drop(lent);
+        drop(ownership);
         assert_eq!(inside.map(owner), [0; 5]);
     }
 }

@@ -17,11 +17,11 @@ use crate::cell_packages::{self, KnownModules};
 use crate::function_calls::FunctionSocket;
 use crate::interrupt::InterruptRequest;
 use crate::kernel_connection::KernelConnection;
+use crate::kernel_process::KernelExitStatus;
 use crate::kernel_starter::KernelStarter;
 use crate::pip_installer::{InstallError, InstalledPackages};
 use crate::session_sandbox::SessionSandbox;
 use crate::shell_request::{self, SHELL_REPLY_TIMEOUT, ShellRequestError};
-use crate::zygote::KernelExitStatus;
 
 /// The time that a killed process has to exit.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);

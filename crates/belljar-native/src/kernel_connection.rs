@@ -10,11 +10,13 @@ use crate::cell::{self, CellLimits, KernelHandles};
 use crate::client::Client;
 use crate::function_calls::{self, FunctionSocket};
 use crate::interrupt::InterruptFlag;
-use crate::session_sandbox::{KERNEL_START_TIMEOUT, NativeConfig, SessionSandbox};
+use crate::kernel_process::KernelProcess;
+use crate::native_config::NativeConfig;
+use crate::session_sandbox::{KERNEL_START_TIMEOUT, SessionSandbox};
 use crate::start_error::StartError;
 use crate::zmtp::message::SigningKey;
 use crate::zmtp::path::connect_in;
-use crate::zygote::{KernelProcess, Zygote};
+use crate::zygote::Zygote;
 
 /// The time in which a kernel whose connection failed is expected to exit, if an exit is the cause.
 const EXIT_CHECK_TIMEOUT: Duration = Duration::from_millis(100);

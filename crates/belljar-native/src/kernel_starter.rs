@@ -8,7 +8,8 @@ use belljar_sandbox::Policy;
 use parking_lot::Mutex;
 
 use crate::kernel_connection::KernelConnection;
-use crate::session_sandbox::{NativeConfig, SessionSandbox};
+use crate::native_config::NativeConfig;
+use crate::session_sandbox::SessionSandbox;
 use crate::start_error::StartError;
 use crate::zygote::{Zygote, ZygoteConfig, ZygoteError};
 

@@ -9,15 +9,16 @@
 //! | `shell_request` | requests to the shell other than cells: completions, inspection |
 //! | `client`, `zmtp` | the protocol between the host and an untrusted kernel |
 //! | `content`, `cell_output` | the contents of a kernel's messages; the output of a cell |
-//! | `session_sandbox` | a session's sandbox and directories |
+//! | `session_sandbox`, `sandbox_paths` | a session's sandbox and directories; their paths inside, and the specification |
+//! | `options`, `native_config` | the options of a backend; the settings that its sessions share |
 //! | `environment_view` | the environment at paths that do not name the user of this machine |
 //! | `session_dir`, `effective_user` | access to a session's files from the host |
 //! | `host_folder` | directories of the host in sandboxes |
-//! | `zygote`, `zygote_command` | the process that kernels are forked from; kernels' processes |
+//! | `zygote`, `zygote_command`, `kernel_process` | the process that kernels are forked from; kernels' processes |
 //! | `start_error` | the reasons why a kernel did not start |
 //! | `network` | the proxy by which code reaches the network that the policy allows |
 //! | `function_calls` | calls of functions of the host by code |
-//! | `cell_packages` | the packages that code imports |
+//! | `cell_packages`, `missing_dependency` | the packages that code imports, and those that it lacks while it runs |
 //! | `one_shot` | code that is run once, in a kernel of its own |
 //! | `cpu_time` | the processor time of a kernel |
 //! | `interrupt` | interrupts and kills a kernel from another thread |
@@ -63,16 +64,24 @@ mod kernel;
 #[cfg(target_os = "linux")]
 mod kernel_connection;
 #[cfg(target_os = "linux")]
+mod kernel_process;
+#[cfg(target_os = "linux")]
 mod kernel_starter;
 mod missing_dependency;
+#[cfg(target_os = "linux")]
+mod native_config;
 #[cfg(target_os = "linux")]
 mod network;
 #[cfg(target_os = "linux")]
 mod one_shot;
 #[cfg(target_os = "linux")]
+mod options;
+#[cfg(target_os = "linux")]
 mod pip_installer;
 #[cfg(target_os = "linux")]
 mod pip_requirement;
+#[cfg(target_os = "linux")]
+mod sandbox_paths;
 #[cfg(target_os = "linux")]
 mod session_dir;
 #[cfg(target_os = "linux")]
@@ -91,7 +100,7 @@ mod zygote;
 mod zygote_command;
 
 #[cfg(target_os = "linux")]
-pub use backend::{DEFAULT_PACKAGE_BYTES, NativeBackend, NativeOptions, NativePackages};
+pub use backend::NativeBackend;
 #[cfg(target_os = "linux")]
 pub use guest::ENTRY_PYTHON;
 #[cfg(target_os = "linux")]
@@ -100,6 +109,8 @@ pub use host_folder::NativeMount;
 pub use install_broker::InstallHint;
 #[cfg(target_os = "linux")]
 pub use installer_failure::InstallerFailure;
+#[cfg(target_os = "linux")]
+pub use options::{DEFAULT_PACKAGE_BYTES, NativeOptions, NativePackages};
 #[cfg(target_os = "linux")]
 pub use pip_installer::{InstallError, PackagePolicy};
 #[cfg(target_os = "linux")]

@@ -13,9 +13,9 @@ use crate::cell::{EXIT_AFTER_CLOSE_TIMEOUT, MESSAGE_BATCH};
 use crate::client::{Channel, Client};
 use crate::content::{self, IopubMessage};
 use crate::interrupt::{InterruptFlag, InterruptRequest};
+use crate::kernel_process::KernelProcess;
 use crate::zmtp::ZmtpError;
 use crate::zmtp::message::ReceivedMessage;
-use crate::zygote::KernelProcess;
 
 /// The time that the kernel has to reply.
 pub(crate) const SHELL_REPLY_TIMEOUT: Duration = Duration::from_secs(5);

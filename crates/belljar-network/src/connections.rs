@@ -209,12 +209,12 @@ impl Connections {
         Ok(Connection { channel, peer: address, local, _open: open })
     }
 
-    /// Replaces the observer.
+    /// Makes `observer` the receiver of the records of connections from now on.
     pub fn set_observer(&self, observer: Arc<dyn NetworkObserver>) {
         *self.observer.lock() = observer;
     }
 
-    /// Resets every connection.
+    /// Resets every connection: reads and writes of the code fail with `ECONNRESET`.
     pub fn close_all(&self) {
         let channels: Vec<SharedChannel> = self.tasks.lock().values().cloned().collect();
         for channel in channels {
@@ -265,7 +265,7 @@ impl Connections {
         self.narrowed.set(self.policy.narrowed_by(policy)).is_ok()
     }
 
-    /// Returns the limits.
+    /// Returns the limits of the connections of one interpreter.
     pub fn limits(&self) -> &NetworkLimits {
         &self.network.limits
     }

@@ -35,7 +35,7 @@ impl NetworkObserver for NoNetworkObserver {
     fn on_connection(&self, _record: &ConnectionRecord) {}
 }
 
-/// Options of a network.
+/// The options of a [`Network`]. By default, it allows no connection.
 #[derive(Default)]
 pub struct NetworkOptions {
     /// The accesses that are allowed.
@@ -126,7 +126,7 @@ impl Network {
         Arc::new(Connections::new(Arc::clone(self), policy, observer))
     }
 
-    /// Returns the policy.
+    /// Returns the policy. The connections of an interpreter may have a narrower one.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }

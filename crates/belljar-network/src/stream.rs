@@ -11,11 +11,11 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 /// The most bytes of one read.
-const SCRATCH: usize = 64 * 1024;
+const SCRATCH_SIZE: usize = 64 * 1024;
 
 thread_local! {
     /// The buffer of every read of a thread. Its bytes are copied before the read returns.
-    static SCRATCH_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; SCRATCH]);
+    static SCRATCH_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; SCRATCH_SIZE]);
 }
 
 /// The stream to a server.
@@ -76,7 +76,7 @@ impl<'a> ServerReader<'a> {
     pub(crate) async fn fill(&mut self, limit: usize) -> io::Result<usize> {
         std::future::poll_fn(|context| {
             SCRATCH_BUFFER.with_borrow_mut(|scratch| {
-                let length = limit.clamp(1, SCRATCH);
+                let length = limit.clamp(1, SCRATCH_SIZE);
                 let mut read = ReadBuf::new(scratch.get_mut(..length).unwrap_or_default());
                 match Pin::new(&mut self.stream).poll_read(context, &mut read) {
                     Poll::Pending => Poll::Pending,

@@ -70,7 +70,7 @@ pub(crate) enum TlsScan {
 
 /// The result of a write.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Scanned<'a> {
+pub(crate) enum ScanResult<'a> {
     /// Bytes for the server: those that were held back, and those of this write.
     Plain(Vec<u8>, &'a [u8]),
     /// The bytes are held back.
@@ -84,10 +84,12 @@ impl TlsScan {
     ///
     /// # Errors
     /// Returns the reason if a request is not valid.
-    pub(crate) fn write<'a>(&mut self, token: &[u8; TOKEN], data: &'a [u8]) -> Result<Scanned<'a>, String> {
+    pub(crate) fn write<'a>(&mut self, token: &[u8; TOKEN], data: &'a [u8]) -> Result<ScanResult<'a>, String> {
         let mut bytes = match self {
-            Self::Found => return Ok(Scanned::Plain(Vec::new(), data)),
-            Self::Watching if data.is_empty() || !begins(token, data) => return Ok(Scanned::Plain(Vec::new(), data)),
+            Self::Found => return Ok(ScanResult::Plain(Vec::new(), data)),
+            Self::Watching if data.is_empty() || !begins(token, data) => {
+                return Ok(ScanResult::Plain(Vec::new(), data));
+            }
             Self::Watching => Vec::new(),
             Self::Partial(bytes) => std::mem::take(bytes),
         };
@@ -100,16 +102,16 @@ impl TlsScan {
             rest = after;
             if !begins(token, &bytes) {
                 *self = Self::Watching;
-                return Ok(Scanned::Plain(bytes, rest));
+                return Ok(ScanResult::Plain(bytes, rest));
             }
         }
         if bytes.len() < TOKEN + 4 || bytes.len() < needed(&bytes)? {
             *self = Self::Partial(bytes);
-            return Ok(Scanned::Incomplete);
+            return Ok(ScanResult::Incomplete);
         }
         *self = Self::Found;
         let request = TlsRequest::parse(bytes.get(TOKEN + 4..).unwrap_or_default())?;
-        Ok(Scanned::Request(Box::new(request), rest))
+        Ok(ScanResult::Request(Box::new(request), rest))
     }
 }
 
@@ -150,9 +152,9 @@ mod tests {
             let mut found = None;
             for chunk in message.chunks(size) {
                 match scan.write(&TOKEN_BYTES, chunk).unwrap() {
-                    Scanned::Plain(before, data) => after.extend([before.as_slice(), data].concat()),
-                    Scanned::Incomplete => {}
-                    Scanned::Request(request, data) => {
+                    ScanResult::Plain(before, data) => after.extend([before.as_slice(), data].concat()),
+                    ScanResult::Incomplete => {}
+                    ScanResult::Request(request, data) => {
                         found = Some(request);
                         after.extend_from_slice(data);
                     }
@@ -166,11 +168,11 @@ mod tests {
     #[test]
     fn other_bytes_pass() {
         let mut scan = TlsScan::default();
-        assert_eq!(scan.write(&TOKEN_BYTES, b"text").unwrap(), Scanned::Plain(Vec::new(), b"text"));
+        assert_eq!(scan.write(&TOKEN_BYTES, b"text").unwrap(), ScanResult::Plain(Vec::new(), b"text"));
         let within = [b"x".as_slice(), &message()].concat();
-        assert_eq!(scan.write(&TOKEN_BYTES, &within).unwrap(), Scanned::Plain(Vec::new(), &within));
-        assert_eq!(scan.write(&TOKEN_BYTES, b"\xf512").unwrap(), Scanned::Incomplete);
-        let Scanned::Plain(before, after) = scan.write(&TOKEN_BYTES, b"3x").unwrap() else { panic!() };
+        assert_eq!(scan.write(&TOKEN_BYTES, &within).unwrap(), ScanResult::Plain(Vec::new(), &within));
+        assert_eq!(scan.write(&TOKEN_BYTES, b"\xf512").unwrap(), ScanResult::Incomplete);
+        let ScanResult::Plain(before, after) = scan.write(&TOKEN_BYTES, b"3x").unwrap() else { panic!() };
         assert_eq!([before.as_slice(), after].concat(), b"\xf5123x");
     }
 
@@ -178,8 +180,8 @@ mod tests {
     fn there_is_one_request_in_a_connection() {
         let mut scan = TlsScan::default();
         let message = message();
-        assert!(matches!(scan.write(&TOKEN_BYTES, &message).unwrap(), Scanned::Request(_, b"")));
-        assert_eq!(scan.write(&TOKEN_BYTES, &message).unwrap(), Scanned::Plain(Vec::new(), &message));
+        assert!(matches!(scan.write(&TOKEN_BYTES, &message).unwrap(), ScanResult::Request(_, b"")));
+        assert_eq!(scan.write(&TOKEN_BYTES, &message).unwrap(), ScanResult::Plain(Vec::new(), &message));
     }
 
     #[test]

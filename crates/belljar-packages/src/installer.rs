@@ -1,29 +1,36 @@
 //! The installer: resolves requirements and fetches wheels into the cache.
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | `request` | the packages that a caller wants |
+//! | `keys` | the keys of cached resolutions |
+//! | `fetch` | fetching the files of a resolution |
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+mod fetch;
+mod keys;
+mod request;
+
 use std::time::{Duration, Instant};
 
-use belljar_cache::{Entry, EntryKey, NewEntry};
 use belljar_core::Progress;
-use belljar_core::progress::{ProgressStep, StepProgress, Unit};
+use belljar_core::progress::ProgressStep;
 use futures::FutureExt;
-use parking_lot::Mutex;
 
 use crate::error::{GeneralHint, InstallError};
 use crate::host_outage::HostOutage;
-use crate::inference::{AvailableModules, Dependencies};
+use crate::inference::AvailableModules;
 use crate::lookalikes;
 use crate::platform::Platform;
 use crate::requirement::Requirement;
-use crate::resolution::{FileSource, MissingPackage, PinnedFile, Resolution};
+use crate::resolution::{FileSource, MissingPackage, Resolution};
 use crate::resolution_cache::{ResolutionCache, ResolutionKey};
 use crate::settings::Settings;
 use crate::uv::{ResolveRequest, Worker};
 use crate::wheel::Wheel;
+use fetch::wheel_key;
+use keys::fingerprint;
+pub use request::{InstalledPackage, PackageRequest};
 
-/// The maximum number of files that are fetched at the same time.
-const MAX_PARALLEL_DOWNLOADS: usize = 8;
 /// The time for which a refusal is remembered that a failure of Pyodide's server caused: with the server the request
 /// may be met.
 const OUTAGE_REFUSAL_TTL: Duration = Duration::from_secs(60);
@@ -40,48 +47,6 @@ pub struct Installer {
     pyodide_outage: Option<HostOutage>,
     /// The part of every [`ResolutionKey`] that depends on the platform and the settings.
     fingerprint: Vec<String>,
-}
-
-/// The input of [`Installer::resolve`] and [`Installer::install`].
-#[derive(Debug, Clone, Default)]
-pub struct PackageRequest {
-    /// Requirements that have to be met.
-    pub requirements: Vec<Requirement>,
-    /// Requirements that have to be met unless no package of that name exists.
-    pub inferred: Vec<Requirement>,
-    /// Requirements that are met if possible.
-    pub optional: Vec<Requirement>,
-    /// Constraints on versions, in addition to those of the settings.
-    pub constraints: Vec<Requirement>,
-    /// Packages that the interpreter already has, whose versions must not change.
-    pub installed: Vec<InstalledPackage>,
-}
-
-/// A package that is already installed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InstalledPackage {
-    /// The package's name.
-    pub name: String,
-    /// The installed version.
-    pub version: String,
-}
-
-impl From<&Dependencies> for PackageRequest {
-    fn from(dependencies: &Dependencies) -> Self {
-        PackageRequest {
-            requirements: dependencies.requirements.clone(),
-            inferred: dependencies.inferred.iter().map(|inferred| inferred.requirement.clone()).collect(),
-            optional: dependencies.optional.clone(),
-            ..PackageRequest::default()
-        }
-    }
-}
-
-impl PackageRequest {
-    /// Returns the requirements and the inferred requirements.
-    fn required(&self) -> impl Iterator<Item = &Requirement> {
-        self.requirements.iter().chain(&self.inferred)
-    }
 }
 
 impl Installer {
@@ -103,7 +68,7 @@ impl Installer {
         &self.platform
     }
 
-    /// Returns the installer's settings.
+    /// Returns the settings, which the installer does not change.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -381,110 +346,6 @@ impl Installer {
         step.finish();
         Ok(resolution)
     }
-
-    fn fetch_until(
-        &self,
-        resolution: &Resolution,
-        progress: &dyn Progress,
-        deadline: Instant,
-    ) -> Result<Vec<Wheel>, InstallError> {
-        let mut wheels: Vec<Option<Wheel>> = Vec::new();
-        let mut missing = Vec::new();
-        for (index, pinned) in resolution.pinned().iter().enumerate() {
-            let entry = self.settings.cache.get(&wheel_key(pinned))?;
-            if entry.is_none() {
-                missing.push((index, pinned));
-            }
-            wheels.push(entry.map(|entry| self.wheel(pinned, &entry)).transpose()?);
-        }
-        let results = Mutex::new(Vec::new());
-        let next = AtomicUsize::new(0);
-        std::thread::scope(|scope| {
-            for _ in 0..missing.len().min(MAX_PARALLEL_DOWNLOADS) {
-                scope.spawn(|| {
-                    while let Some((index, pinned)) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        let outcome = self.fetch_one(pinned, progress, deadline);
-                        // After a failure the remaining files are of no use.
-                        if outcome.is_err() {
-                            next.store(missing.len(), Ordering::Relaxed);
-                        }
-                        results.lock().push((*index, outcome));
-                    }
-                });
-            }
-        });
-        for (index, outcome) in results.into_inner() {
-            wheels[index] = Some(outcome?);
-        }
-        Ok(wheels.into_iter().flatten().collect())
-    }
-
-    fn fetch_one(
-        &self,
-        pinned: &PinnedFile,
-        progress: &dyn Progress,
-        deadline: Instant,
-    ) -> Result<Wheel, InstallError> {
-        let entry = self.settings.cache.get_or_create(&wheel_key(pinned), progress, |new: &NewEntry| {
-            let doing = format!("downloading {}", pinned.filename);
-            let step: Arc<Box<dyn StepProgress>> = Arc::new(progress.start(match pinned.size {
-                Some(size) => ProgressStep::bytes(doing.clone(), size),
-                None => ProgressStep { unit: Unit::Bytes, ..ProgressStep::indeterminate(doing.clone()) },
-            }));
-            let path = new.path().join(&pinned.filename);
-            let (download_step, pinned) = (Arc::clone(&step), pinned.clone());
-            self.worker.run(&doing, remaining(deadline), move |engine| {
-                async move { engine.download(&pinned, &path, &|bytes| download_step.advance(bytes)).await }
-                    .boxed_local()
-            })?;
-            if let Some(step) = Arc::into_inner(step) {
-                step.finish();
-            }
-            Ok::<_, InstallError>(())
-        })?;
-        self.wheel(pinned, &entry)
-    }
-
-    fn wheel(&self, pinned: &PinnedFile, entry: &Entry) -> Result<Wheel, InstallError> {
-        Ok(Wheel {
-            name: pinned.name.clone(),
-            version: pinned.version.clone(),
-            filename: pinned.filename.clone(),
-            sha256: pinned.sha256.clone(),
-            kind: pinned.kind,
-            path: entry.file(&pinned.filename)?,
-            platform: self.platform.clone(),
-        })
-    }
-
-    fn resolution_key(&self, request: &PackageRequest) -> ResolutionKey {
-        ResolutionKey::new(self.key_parts(request).iter().map(String::as_str))
-    }
-
-    /// Returns the key of a request that is resolved without Pyodide's files.
-    fn index_key(&self, request: &PackageRequest) -> ResolutionKey {
-        let parts = self.key_parts(request);
-        ResolutionKey::new(std::iter::once("without pyodide").chain(parts.iter().map(String::as_str)))
-    }
-
-    /// Returns everything that the resolution of a request depends on, except for the content of indexes.
-    fn key_parts(&self, request: &PackageRequest) -> Vec<String> {
-        let mut parts = self.fingerprint.clone();
-        parts.extend(self.settings.find_links.iter().map(|location| listing(location)));
-        for (name, list) in [
-            ("requirements", &request.requirements),
-            ("inferred", &request.inferred),
-            ("optional", &request.optional),
-            ("constraints", &request.constraints),
-        ] {
-            parts.push(format!("{name} {}", list.len()));
-            let mut texts: Vec<_> = list.iter().map(|r| format!("{r} {}", r.hashes.join(" "))).collect();
-            texts.sort();
-            parts.extend(texts);
-        }
-        parts.extend(request.installed.iter().map(|installed| format!("{}=={}", installed.name, installed.version)));
-        parts
-    }
 }
 
 fn remaining(deadline: Instant) -> Duration {
@@ -494,40 +355,4 @@ fn remaining(deadline: Instant) -> Duration {
 /// Returns whether the error is a failure of the file's server rather than of the file.
 fn is_server_failure(error: &InstallError) -> bool {
     matches!(error, InstallError::Network { .. } | InstallError::MissingFile { .. } | InstallError::Offline { .. })
-}
-
-/// Returns the key of a file in the cache.
-fn wheel_key(pinned: &PinnedFile) -> EntryKey {
-    EntryKey::new("wheel").part("sha256", &pinned.sha256).part("file", &pinned.filename)
-}
-
-/// Returns the parts of the platform and the settings that a resolution depends on. Being offline is not among them: it
-/// changes which resolutions can be computed, but not their content.
-fn fingerprint(platform: &Platform, settings: &Settings) -> Vec<String> {
-    let mut parts = vec![platform.fingerprint(), settings.policy.fingerprint()];
-    parts.push(format!("index {:?} {}", settings.index_url, settings.no_index));
-    parts.push(format!("extra {:?}", settings.extra_index_urls));
-    parts.push(format!("links {:?}", settings.find_links));
-    parts.push(format!("newer {:?}", settings.exclude_newer));
-    parts.extend(settings.constraints.iter().map(|constraint| format!("constraint {constraint}")));
-    if let Some(source) = &settings.pyodide {
-        // Hashing the lock would cost more than the rest. A lock that is changed in place has a new modification time.
-        let stamp = std::fs::metadata(&source.lock).map(|metadata| (metadata.len(), metadata.modified().ok()));
-        parts.push(format!("pyodide {:?} {} {:?}", source.lock, source.base_url, stamp.ok()));
-    }
-    parts
-}
-
-/// Returns the names, sizes and times of the files in a directory of wheels, so that a change gives another key.
-fn listing(location: &str) -> String {
-    let Ok(files) = std::fs::read_dir(location) else { return String::new() };
-    let mut names: Vec<String> = files
-        .flatten()
-        .map(|file| {
-            let stamp = file.metadata().map(|metadata| (metadata.len(), metadata.modified().ok())).ok();
-            format!("{:?} {stamp:?}", file.file_name())
-        })
-        .collect();
-    names.sort();
-    names.join("\n")
 }

@@ -11,6 +11,19 @@
 //!
 //! uv's crates resolve and download. They are uv's internals without stability promises, so they are used only inside
 //! this crate, and its public API exposes none of their types.
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | [`inference`] | the packages that code needs: its imports, its metadata block, the modules of packages |
+//! | `requirement`, `requirements_file` | requirements, and files of them |
+//! | `installer`, `resolution`, `resolution_cache` | from requirements to fetched wheels |
+//! | `lookalikes`, `suggestions` | names that resemble well-known ones |
+//! | `policy`, `settings`, `platform` | the settings of the operator, and the interpreter that wheels are for |
+//! | `uv` | resolution and downloads by uv |
+//! | [`wheel`], `wheel_cache` | verified contents of wheels; listing and deletion of those in the cache |
+//! | `pyodide`, `host_outage` | Pyodide's packages, while their server works and while it does not |
+//! | `error`, `refusal` | why packages are not installed |
+//! | `bundle`, `atomic_file` | directories of wheels for machines without a network; files that are written at once |
 
 mod atomic_file;
 mod bundle;

@@ -14,9 +14,9 @@ use crate::pyodide::PyodideLock;
 /// The maximum number of names in a suggestion.
 const MAX_SUGGESTIONS: usize = 3;
 /// The length from which on one difference makes a name resemble another. Shorter names are too close to each other.
-const ONE_DIFFERENCE: usize = 5;
+const MIN_LENGTH_FOR_ONE_DIFFERENCE: usize = 5;
 /// The length from which on two differences make a name resemble another.
-const TWO_DIFFERENCES: usize = 8;
+const MIN_LENGTH_FOR_TWO_DIFFERENCES: usize = 8;
 /// The length from which on digits after a name make it resemble that name.
 const DIGITS: usize = 4;
 
@@ -73,8 +73,8 @@ fn distance(name: &str, target: &str) -> Option<usize> {
         return Some(1);
     }
     let max_distance = match target.len() {
-        TWO_DIFFERENCES.. => 2,
-        ONE_DIFFERENCE.. => 1,
+        MIN_LENGTH_FOR_TWO_DIFFERENCES.. => 2,
+        MIN_LENGTH_FOR_ONE_DIFFERENCE.. => 1,
         // Letters that changed places are a slip even in a short name.
         DIGITS.. if name.len() == target.len() => 1,
         _ => return None,
@@ -90,7 +90,7 @@ fn distance(name: &str, target: &str) -> Option<usize> {
         || (first(&name, 0) == first(&target, 1) && first(&name, 1) == first(&target, 0));
     let distance = strsim::osa_distance(&name, &target);
     let is_transposition = distance == 1 && strsim::levenshtein(&name, &target) == 2;
-    (begins_alike && distance <= max_distance && (target.len() >= ONE_DIFFERENCE || is_transposition))
+    (begins_alike && distance <= max_distance && (target.len() >= MIN_LENGTH_FOR_ONE_DIFFERENCE || is_transposition))
         .then_some(distance)
 }
 

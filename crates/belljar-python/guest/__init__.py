@@ -94,107 +94,45 @@ def preload_attributes(request: str) -> str:
     return _answer(lambda: _preload_attributes(loads(request)))
 
 
-def run(request: str) -> str:
-    """Runs one cell.
-
-    Request: ``code``; ``filename`` ("main.py"); ``mode`` ("cell", or "interactive", which echoes every statement's
-    value as Python's prompt does); ``globals`` (variables to set first); ``argv``; ``env``; ``file`` (the value of
-    ``__file__``); ``absent`` (by module, the notes for errors of importing modules that no package provides);
-    ``exchange`` (``variables`` and ``functions`` of the host, see the module `exchange`);
-    ``tools``, true if the code can import the module `tools`; ``stepped``, as for `execute`;
-    ``renewal`` (see `after_restore.renew`); ``installed``, true if the host has installed packages;
-    ``max_value_bytes``.
-
-    Outcome, by ``kind``:
-
-    * "value": ``value`` (JSON text) and ``text`` (a string itself, JSON text of other values); both are null without a
-      value. ``strict`` is present if ``value`` is not valid for strict JSON parsers. With ``exchange``, ``value`` is
-      the text that `values` describes, and ``text`` is null.
-    * "error": ``type``, ``message``, ``traceback``, and ``missing_module``, the name of the module without which the
-      code failed, or null.
-    * "exit": ``code``, the exit status, and ``message``, which has already been written to stderr.
-    """
-    return _answer(lambda: _advance(_run(loads(request))))
-
-
-def execute(request: str) -> str:
-    """Runs one cell of a session. Its displayed output, including its value, is passed to the host call ``show``.
-
-    Request: ``code``; ``installed``, true if the host has installed packages; ``silent``, ``store_history``
-    and ``collect_payloads``, as in the host's `CellRequest`; ``exchange``, ``tools`` and ``max_value_bytes``, as for
-    `run`; ``renewal``, as for `run`, and with "all" ``color``, true for tracebacks with colours.
-
-    With ``monty`` in the request, the module `monty` runs the cell instead.
-
-    Outcome: ``kind`` "cell"; ``count``, the number of the cell; ``error``, which is None or has ``name``,
-    ``message``, the list ``traceback`` and ``missing_module`` as for `run`; with ``exchange`` and a value, ``value``,
-    its text. The kinds "error" and "exit" are those of `run`: an exception left the shell itself.
-
-    With ``stepped`` in the request, a cell that awaits returns whenever it has nothing to do. The outcome is then of
-    the kind "waiting", with ``timer``: the seconds until it has, or null if only a reply of the host can end the wait;
-    and ``host``, true if it waits for one. `resume` continues the cell.
-    """
-    return _answer(lambda: _advance(_execute(loads(request))))
-
-
-def _resumptions() -> Generator[str, str, None]:
-    """Continues the cell that waits with each request that is sent. The outcome is that of `run` or `execute`.
-
-    Request: ``renewal``, as for `run`, if the interpreter is a copy of the one in which the cell began to wait.
-
-    A function that the host calls cannot catch an interrupt that arrived before: it is raised before the first line of
-    the function. A generator goes on inside of its ``try``.
-    """
-    replies = [""]
-    while True:
-        try:
-            while True:
-                request = yield replies.pop()
-                replies.append(_answer(lambda: _resume(loads(request))))
-        except KeyboardInterrupt as interrupt:
-            replies[:] = [_interrupt(interrupt)]
-
-
-_generator = _resumptions()
-next(_generator)
-resume = _generator.send
-"""Continues the cell that waits: see `_resumptions`."""
-
-
-def ask(request: str) -> str:
-    """Answers a frontend's request in a session, without running a cell.
-
-    Request: ``request``, one of the following with its arguments; ``renewal`` as for `run`.
-
-    * "complete": ``code`` and ``cursor``, in code points.
-    * "inspect": the same, and ``detail``, 0 or 1.
-    * "is_complete": ``code``.
-    * "user_expressions": ``expressions`` by name, evaluated after a cell. The reply includes the cell's payloads.
-
-    Outcome: ``kind`` "answer"; ``content``, the content of the Jupyter reply message. The kinds "error" and "exit" are
-    those of `run`.
-    """
-    return _answer(lambda: _shell_module().ask(loads(request)))
-
-
 def is_complete(request: str) -> str:
     """Returns whether ``code`` is "complete", "incomplete" or "invalid" as input of the prompt."""
     return dumps({"status": repl.status(loads(request)["code"])})
 
 
-def complete(request: str) -> str:
-    """Returns the completions of ``code``, input of the prompt up to the cursor.
+def _calls(begin: Callable[[Request], Outcome | Steps]) -> Generator[str, str, None]:
+    """Answers the host's calls, whose texts are sent, with ``begin``.
 
-    Outcome: ``kind`` "answer"; ``content`` with ``start``, the number of characters before the completed word, and
-    ``matches``, the words that can replace it. The kinds "error" and "exit" are those of `run`.
+    A function that the host calls cannot catch an interrupt that arrived before: it is raised before the first line of
+    the function. A generator goes on inside of its ``try``. One that arrives after the answer was made changes nothing,
+    unless the code waits.
     """
-    return _answer(lambda: {"kind": "answer", "content": repl.complete(loads(request)["code"])})
+    reply, is_answered = "", True
+    interrupts_before: list[KeyboardInterrupt] = []
+    while True:
+        try:
+            while True:
+                if interrupts_before:
+                    interrupt = interrupts_before.pop()
+                    if _is_waiting():
+                        reply = _answer(lambda: _resume({}, interrupt))
+                    elif not is_answered:
+                        reply = _INTERRUPTED
+                    del interrupt
+                is_answered = False
+                # Neither text is kept between two calls: it would be in the snapshots of the session.
+                request = yield (reply, reply := "")[0]
+                reply = _answer(lambda: _advance(begin(loads(request))))
+                is_answered = True
+                del request
+        except KeyboardInterrupt as error:
+            interrupts_before.append(error)
 
 
-def finish(request: str) -> str:
-    """Ends the program as Python does; the outcome has the form of `run`'s."""
-    del request  # Not used yet; the host passes "{}".
-    return _answer(_finish)
+def _entry(begin: Callable[[Request], Outcome | Steps]) -> Callable[[str], str]:
+    """Returns the function that the host calls, which an interrupt from before the call does not leave."""
+    calls = _calls(begin)
+    next(calls)
+    return calls.send
 
 
 def _prepare(request: Request) -> Outcome:
@@ -260,9 +198,12 @@ def _execute(request: Request) -> Steps:
     return runner.execute(request)
 
 
-def _interrupt(interrupt: KeyboardInterrupt) -> str:
-    """Continues the cell that waits with an interrupt that arrived before the host's call."""
-    return _answer(lambda: _resume({}, interrupt))
+def _ask(request: Request) -> Outcome:
+    return _shell_module().ask(request)
+
+
+def _complete(request: Request) -> Outcome:
+    return {"kind": "answer", "content": repl.complete(request["code"])}
 
 
 def _resume(request: Request, interrupt: KeyboardInterrupt | None = None) -> Outcome:
@@ -315,7 +256,8 @@ def _shell_module() -> ModuleType:
     return importlib.import_module(f"{__name__}.shell")
 
 
-def _finish() -> Outcome:
+def _finish(request: Request) -> Outcome:
+    del request  # Not used yet; the host passes "{}".
     shutdown.finish()
     return _NO_VALUE
 
@@ -353,3 +295,73 @@ def _answer(act: Callable[[], Outcome]) -> str:
         return _INTERRUPTED
     except BaseException:
         return _INTERNAL_ERROR
+
+
+run = _entry(_run)
+"""Runs one cell.
+
+Request: ``code``; ``filename`` ("main.py"); ``mode`` ("cell", or "interactive", which echoes every statement's
+value as Python's prompt does); ``globals`` (variables to set first); ``argv``; ``env``; ``file`` (the value of
+``__file__``); ``absent`` (by module, the notes for errors of importing modules that no package provides);
+``exchange`` (``variables`` and ``functions`` of the host, see the module `exchange`);
+``tools``, true if the code can import the module `tools`; ``stepped``, as for `execute`;
+``renewal`` (see `after_restore.renew`); ``installed``, true if the host has installed packages;
+``max_value_bytes``.
+
+Outcome, by ``kind``:
+
+* "value": ``value`` (JSON text) and ``text`` (a string itself, JSON text of other values); both are null without a
+  value. ``strict`` is present if ``value`` is not valid for strict JSON parsers. With ``exchange``, ``value`` is
+  the text that `values` describes, and ``text`` is null.
+* "error": ``type``, ``message``, ``traceback``, and ``missing_module``, the name of the module without which the
+  code failed, or null.
+* "exit": ``code``, the exit status, and ``message``, which has already been written to stderr.
+"""
+
+execute = _entry(_execute)
+"""Runs one cell of a session. Its displayed output, including its value, is passed to the host call ``show``.
+
+Request: ``code``; ``installed``, true if the host has installed packages; ``silent``, ``store_history``
+and ``collect_payloads``, as in the host's `CellRequest`; ``exchange``, ``tools`` and ``max_value_bytes``, as for
+`run`; ``renewal``, as for `run`, and with "all" ``color``, true for tracebacks with colours.
+
+With ``monty`` in the request, the module `monty` runs the cell instead.
+
+Outcome: ``kind`` "cell"; ``count``, the number of the cell; ``error``, which is None or has ``name``,
+``message``, the list ``traceback`` and ``missing_module`` as for `run`; with ``exchange`` and a value, ``value``,
+its text. The kinds "error" and "exit" are those of `run`: an exception left the shell itself.
+
+With ``stepped`` in the request, a cell that awaits returns whenever it has nothing to do. The outcome is then of
+the kind "waiting", with ``timer``: the seconds until it has, or null if only a reply of the host can end the wait;
+and ``host``, true if it waits for one. `resume` continues the cell.
+"""
+
+resume = _entry(_resume)
+"""Continues the cell that waits. The outcome is that of `run` or `execute`.
+
+Request: ``renewal``, as for `run`, if the interpreter is a copy of the one in which the cell began to wait.
+"""
+
+ask = _entry(_ask)
+"""Answers a frontend's request in a session, without running a cell.
+
+Request: ``request``, one of the following with its arguments; ``renewal`` as for `run`.
+
+* "complete": ``code`` and ``cursor``, in code points.
+* "inspect": the same, and ``detail``, 0 or 1.
+* "is_complete": ``code``.
+* "user_expressions": ``expressions`` by name, evaluated after a cell. The reply includes the cell's payloads.
+
+Outcome: ``kind`` "answer"; ``content``, the content of the Jupyter reply message. The kinds "error" and "exit" are
+those of `run`.
+"""
+
+complete = _entry(_complete)
+"""Returns the completions of ``code``, input of the prompt up to the cursor.
+
+Outcome: ``kind`` "answer"; ``content`` with ``start``, the number of characters before the completed word, and
+``matches``, the words that can replace it. The kinds "error" and "exit" are those of `run`.
+"""
+
+finish = _entry(_finish)
+"""Ends the program as Python does; the outcome has the form of `run`'s."""

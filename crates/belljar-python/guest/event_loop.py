@@ -107,6 +107,10 @@ class Selector(selectors.DefaultSelector):
         """Returns whether a wait is for pipes or for threads, or is over."""
         return bool(self._is_woken or self.has_pipes() or not scheduler.is_idle())
 
+    def can_block(self) -> bool:
+        """Returns whether a wait would be for the host only, and would block."""
+        return not (self.suspend or self._is_woken or self.get_map()) and scheduler.is_idle()
+
     def _suspend(self, suspend: Callable[[], None], timeout: float | None) -> bool:
         """Stops the loop if it has nothing to do until a timer is due or the host has replies. Returns whether the wait
         is over, since the loop stops or something has happened.
@@ -155,6 +159,12 @@ class EventLoop(unix_events._UnixSelectorEventLoop):
     def _suspend(self) -> None:
         super().stop()
         self._is_suspended = True
+
+    def can_block(self) -> bool:
+        """Returns whether the loop has nothing to do but to wait for the host, when the task that runs now waits."""
+        if self._ready or self._scheduled or self._stopping:
+            return False
+        return type(self._selector) is Selector and self._selector.can_block()
 
     def steps(self) -> Generator[float | None]:
         """Runs the loop until it is stopped, as `run_forever` does, but yields when it waits for timers or the host.

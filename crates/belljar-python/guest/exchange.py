@@ -10,6 +10,7 @@ Buffers of values are files of the directory `_DIRECTORY`: the host reads and wr
 import asyncio
 import os
 import sys
+from asyncio import events
 from collections.abc import Callable
 from json import JSONDecoder, dumps, loads
 from typing import Any, Protocol
@@ -34,6 +35,9 @@ _MAX_BATCH_SIZE = 1 << 20
 """The maximum size of the text of these calls. One call may be larger."""
 _MIN_LINGERING = 32
 """The number of calls in progress from which the host collects several replies, for at most a millisecond."""
+
+_RUN_CALLBACK = events.Handle._run.__code__
+"""The function of the event loop that continues tasks. One that is started eagerly is called by another function."""
 
 _pending: dict[int, Receiver] = {}
 """The calls that were sent, by their numbers."""
@@ -87,6 +91,30 @@ class _Reply(asyncio.Future):
 
     def abandon(self, reason: str) -> None:
         super().cancel(reason)
+
+
+class _DirectCall:
+    """A call whose task waits for the reply itself: a plain object, since a future's attributes take longer."""
+
+    __slots__ = ("_arguments", "_operation", "error", "has_reply", "number", "value")
+
+    def __init__(self, operation: str, arguments: str) -> None:
+        self.number: int | None = None
+        self.has_reply = False
+        self.value: Any = None
+        self.error: Exception | None = None
+        self._operation = operation
+        self._arguments = arguments
+
+    def request(self) -> str:
+        return f'{{"name":{self._operation},"arguments":{self._arguments}}}'
+
+    def receive(self, reply: Any, error: Exception | None) -> None:
+        self.has_reply = True
+        self.value, self.error = reply, error
+
+    def abandon(self, reason: str) -> None:
+        """Does nothing: the task that waits ends with the code."""
 
 
 def receive(exchange: dict[str, Any]) -> dict[str, Any]:
@@ -228,6 +256,8 @@ def _function(description: dict[str, Any]) -> Callable[..., Any]:
             nonlocal is_waited_for
             text, buffers = _encode_arguments(args, kwargs)
             if is_waited_for and not buffers:
+                if _can_wait_directly():
+                    return await _wait_directly(quoted, text)
                 # As long as the event loop has to wait anyway, sending the call takes no call of the host.
                 future = _Reply(quoted, text)
                 start(future)
@@ -244,6 +274,44 @@ def _function(description: dict[str, Any]) -> Callable[..., Any]:
     function.__doc__ = description["doc"]
     function.__signature__ = host_functions.signature(description)  # type: ignore[attr-defined]
     return function
+
+
+def _can_wait_directly() -> bool:
+    """Returns whether the event loop would only wait for the reply of a call. Then the task can wait itself, which
+    saves a future and a round of the loop.
+
+    Not if another task, a timer or a thread may go on meanwhile, or if the task is to be cancelled at its next
+    ``await`` or was started eagerly: its caller may have more to do.
+    """
+    if _pending or _queued:
+        return False
+    can_block = getattr(asyncio.get_running_loop(), "can_block", None)
+    if can_block is None or not can_block():
+        return False
+    task = asyncio.current_task()
+    if task is None or task.cancelling():
+        return False
+    frame = getattr(task.get_coro(), "cr_frame", None)
+    return frame is not None and frame.f_back is not None and frame.f_back.f_code is _RUN_CALLBACK
+
+
+async def _wait_directly(quoted: str, arguments: str) -> Any:
+    """Calls the function with this name, in quotes, and blocks until it has a result."""
+    call = _DirectCall(quoted, arguments)
+    start(call)
+    try:
+        wait(None)
+    except BaseException:
+        cancel(call)
+        raise
+    if call.has_reply:
+        if call.error is not None:
+            raise call.error
+        return call.value
+    # The handler of a signal has ended the wait, and may have added a callback to the loop.
+    assert call.number is not None
+    future = _pending[call.number] = _Reply(quoted, arguments, call.number)
+    return await future
 
 
 def call_blocking(quoted: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

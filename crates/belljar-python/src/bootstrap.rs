@@ -52,22 +52,27 @@ impl RuntimeBuilder<'_> {
     }
 
     pub(crate) fn program(&self, libraries: &Arc<CompiledLibraries>) -> Result<Program, OpenError> {
-        let entry = self.cache.get_or_create(&program_key(self.release, self.engine), self.progress, |new| {
+        self.load(&self.compiled()?, libraries.clone())
+    }
+
+    /// Returns the compiled program, which may be for another platform.
+    pub(crate) fn compiled(&self) -> Result<Entry, OpenError> {
+        self.cache.get_or_create(&program_key(self.release, self.engine), self.progress, |new| {
             let (options, helpers) = (translate_options(), vec![boot::helper_module()]);
             let wasm = self.files()?.read(RuntimeFile::Wasm)?;
             let step = self.progress.start(ProgressStep::indeterminate("compiling CPython to native code"));
             Program::compile(self.engine, &Source { wasm: &wasm, options, helpers }, new.path())?;
             step.finish();
             Ok::<_, OpenError>(())
-        })?;
-        self.load(&entry, libraries.clone())
+        })
     }
 
     #[expect(unsafe_code, reason = "the cache verifies the files that it returns: see below")]
     fn load(&self, entry: &Entry, libraries: Arc<dyn Libraries>) -> Result<Program, OpenError> {
-        // SAFETY: `Program::compile` made the entry in `program` above, under a key that includes this build's compiler
-        // and its input. `Cache` returns an entry only while each file has its original content: either its stamp is
-        // unchanged since it was written, or its SHA-256 matches; or the entry was installed with this program.
+        // SAFETY: `Program::compile` made the entry in `compiled` above, under a key that includes this build's
+        // compiler and its input. `Cache` returns an entry only while each file has its original content: either its
+        // stamp is unchanged since it was written, or its SHA-256 matches; or the entry was installed with this
+        // program.
         let program = unsafe { Program::open(self.engine, entry.directory(), Some(libraries), boot::define_imports) }?;
         program.set_foreign_calls(FOREIGN_CALLS);
         Ok(program)
@@ -105,10 +110,10 @@ impl RuntimeBuilder<'_> {
         Ok(())
     }
 
-    /// Returns the cache key of the base image.
+    /// Returns the cache key of the base image. The engine is not part of it: see [`Engine::snapshot_fingerprint`].
     pub(crate) fn image_key(&self, program: &Program) -> EntryKey {
         EntryKey::new("base")
-            .part("engine", self.engine.fingerprint())
+            .part("snapshots", Engine::snapshot_fingerprint())
             .part("program", program.identity())
             .part("archive", self.release.stdlib.sha256)
             .part("boot", include_str!("boot.rs"))

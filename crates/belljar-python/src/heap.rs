@@ -10,8 +10,10 @@ use belljar_emscripten::{Instance, InstanceError};
 
 use crate::c_api::CApiError;
 
-/// An upper bound of the free chunks between objects, in bytes.
+/// The size of the largest requests, in bytes. Larger holes are filled by several.
 const LARGEST: u32 = 1 << 20;
+/// An upper bound of what the allocator adds to a request, in bytes.
+const MAX_HEADER: u32 = 64;
 /// Chunks up to this size are requested in steps of [`STEP`], for each of which the allocator (dlmalloc) has a list.
 const LARGEST_SMALL: u32 = 256;
 const STEP: u32 = 8;
@@ -25,13 +27,7 @@ const MAX_REQUESTS: u32 = 1 << 20;
 /// # Errors
 /// Fails if the interpreter has crashed.
 pub(crate) fn fill_holes(instance: &mut Instance) -> Result<u32, CApiError> {
-    // No hole is as large as this, so that the address is the end of the heap.
-    let end = allocate(instance, 2 * LARGEST)?;
-    if end == 0 {
-        return Ok(0);
-    }
-    free(instance, end)?;
-    clear_unused_end(instance, end)?;
+    let Some(end) = clear_large_chunks(instance)? else { return Ok(0) };
     // Large sizes first: requests of the smallest size alone would fill all holes, but there would be too many.
     let powers = (LARGEST_SMALL.ilog2() + 1..=LARGEST.ilog2()).rev().map(|power| 1 << power);
     let steps = (1..=LARGEST_SMALL / STEP).rev().map(|step| step * STEP);
@@ -53,18 +49,36 @@ pub(crate) fn fill_holes(instance: &mut Instance) -> Result<u32, CApiError> {
     Ok(filled)
 }
 
-/// Clears the free memory from `end` on, where building the image has left objects: an image is compressed for the
-/// wheel, and its pages of zeroes take no space.
-fn clear_unused_end(instance: &mut Instance, end: Ptr) -> Result<(), CApiError> {
-    let length = u32::try_from(instance.memory().len()).unwrap_or(u32::MAX);
-    // The allocator needs a part of the rest, and must not make memory grow.
-    let Some(size) = length.checked_sub(end).and_then(|rest| rest.checked_sub(UNCLEARED)) else { return Ok(()) };
-    let chunk = allocate(instance, size)?;
-    if chunk == 0 {
-        return Ok(());
+/// Clears the free memory at the end of the heap and the holes that are larger than [`LARGEST`], where building the
+/// image has left objects: an image is compressed for the wheel, and its pages of zeroes take no space. Returns the end
+/// of the heap: the address from which on all is free. The holes stay allocated.
+///
+/// The allocator takes chunks from the end of the heap only when no hole is large enough, and one after the other.
+fn clear_large_chunks(instance: &mut Instance) -> Result<Option<Ptr>, CApiError> {
+    let mut chunks: Vec<Ptr> = Vec::new();
+    loop {
+        let chunk = allocate(instance, LARGEST)?;
+        if chunk == 0 {
+            break;
+        }
+        instance.memory().slice_mut(chunk, LARGEST)?.fill(0);
+        chunks.push(chunk);
+        // The allocator needs a part of the rest, and must not make memory grow.
+        let length = u32::try_from(instance.memory().len()).unwrap_or(u32::MAX);
+        if chunk.saturating_add(2 * LARGEST + UNCLEARED) > length {
+            break;
+        }
     }
-    instance.memory().slice_mut(chunk, size)?.fill(0);
-    Ok(free(instance, chunk)?)
+    let Some(&last) = chunks.last() else { return Ok(None) };
+    let mut end = last;
+    while let Some(chunk) = chunks.pop() {
+        if end.abs_diff(chunk) > LARGEST + MAX_HEADER {
+            break;
+        }
+        free(instance, chunk)?;
+        end = chunk;
+    }
+    Ok(Some(end))
 }
 
 fn allocate(instance: &mut Instance, size: u32) -> Result<Ptr, InstanceError> {

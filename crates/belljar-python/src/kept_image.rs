@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use belljar_core::Progress;
 use belljar_emscripten::fs::{Layer, LayerBuilder, LayerContent};
+use belljar_emscripten::os::{open_regular_file, read_at};
 use belljar_emscripten::snapshot::anonymous_file;
-use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::guest_protocol::GUEST_PROTOCOL;
@@ -108,7 +108,9 @@ pub(crate) fn open(
     let failed = |error| KeptImageError::Io { path: directory.display().to_string(), error };
     let damaged = |error: &dyn std::fmt::Display| KeptImageError::Damaged(error.to_string());
     let mut json = Vec::new();
-    open_file(&directory.join(ABOUT)).and_then(|file| file.take(MAX_ABOUT).read_to_end(&mut json)).map_err(failed)?;
+    open_regular_file(&directory.join(ABOUT))
+        .and_then(|file| file.take(MAX_ABOUT).read_to_end(&mut json))
+        .map_err(failed)?;
     let about: Description = serde_json::from_slice(&json).map_err(|error| damaged(&error))?;
     if about.program != python.program().identity() || about.protocol != GUEST_PROTOCOL {
         return Err(KeptImageError::OtherBuild { belljar: about.belljar, python: about.python });
@@ -140,13 +142,6 @@ fn layer_file(number: usize) -> String {
     format!("layer-{number}.tar.zst")
 }
 
-/// Opens a regular file without following a link.
-fn open_file(path: &Path) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("not a regular file")) }
-}
-
 /// Writes a compressed file, and syncs it to the disk.
 fn compress(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let mut encoder = zstd::Encoder::new(BufWriter::new(File::create_new(path)?), COMPRESSION_LEVEL)?;
@@ -156,7 +151,7 @@ fn compress(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -
 
 /// Reads at most `limit` bytes of the contents of a compressed file.
 fn decompress(path: &Path, limit: u64) -> io::Result<impl Read + use<>> {
-    Ok(BufReader::with_capacity(1 << 20, zstd::Decoder::new(open_file(path)?)?.take(limit)))
+    Ok(BufReader::with_capacity(1 << 20, zstd::Decoder::new(open_regular_file(path)?)?.take(limit)))
 }
 
 /// Reads a file that others read at the same time through the same descriptor.
@@ -167,7 +162,7 @@ struct FileReader<'a> {
 
 impl Read for FileReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = std::os::unix::fs::FileExt::read_at(self.file, buffer, self.offset)?;
+        let count = read_at(self.file, buffer, self.offset)?;
         self.offset += count as u64;
         Ok(count)
     }

@@ -64,5 +64,16 @@ pub use session::SESSION_DIRECTORY;
 /// # Errors
 /// Returns an error if the system fails to start a thread.
 pub fn on_guest_thread<T: Send>(work: impl FnOnce() -> T + Send) -> std::io::Result<T> {
-    belljar_emscripten::guest_thread::run("python", work)
+    on_guest_thread_during(work, || ())
+}
+
+/// Does the same as [`on_guest_thread`]. The calling thread does `meanwhile` before it waits.
+///
+/// # Errors
+/// Returns an error if the system fails to start a thread; `meanwhile` is not called then.
+pub fn on_guest_thread_during<T: Send>(
+    work: impl FnOnce() -> T + Send,
+    meanwhile: impl FnOnce(),
+) -> std::io::Result<T> {
+    belljar_emscripten::guest_thread::run_during("python", work, meanwhile)
 }

@@ -8,7 +8,7 @@ use belljar_core::progress::ProgressStep;
 use belljar_core::{BackendStatistics, InstallStatistics, Limits, NoProgress, Progress};
 use belljar_emscripten::dylink::{LibraryError, LibraryHash};
 use belljar_emscripten::fs::FileBytes;
-use belljar_emscripten::{Engine, InstanceError, InterruptMode, Processor, Program};
+use belljar_emscripten::{Engine, InstanceError, InterruptMode, Processor, Program, Target};
 use parking_lot::Mutex;
 
 use crate::bootstrap::{RuntimeBuilder, program_key};
@@ -162,8 +162,11 @@ impl Python {
         Ok(Self::open_with(release, options, cache, &engine, None, progress)?)
     }
 
-    /// Writes the parts that are needed to run code and sessions into `directory`, compiled for all processors of the
-    /// platform: a bundle for [`Options::bundle`].
+    /// Writes the parts that are needed to run code and sessions into `directory`, compiled for all processors of
+    /// `target`: a bundle for [`Options::bundle`].
+    ///
+    /// Only the native code of CPython depends on the platform. The other parts are built with the program for this
+    /// machine, and are the same for every platform.
     ///
     /// Must be called on a guest thread. `source` creates the source of IPython's wheels.
     ///
@@ -171,6 +174,7 @@ impl Python {
     /// Returns an error if a part cannot be built or written.
     pub fn write_bundle(
         options: &Options,
+        target: Target,
         source: impl FnOnce(&Self) -> Arc<dyn InstallerSource>,
         directory: &Path,
         progress: &dyn Progress,
@@ -188,6 +192,11 @@ impl Python {
         let python = Self::open_with(release, options, cache, &engine, None, progress)?;
         python.session_image(&*source, progress)?;
         python.lock_file(progress)?;
+        if target != Target::HOST {
+            let for_target = Engine::for_target(InterruptMode::default(), target).map_err(OpenError::from)?;
+            python.builder(&for_target, progress).compiled()?;
+            python.cache().exclude_from_bundle(&program_key(release, &engine));
+        }
         let step = progress.start(ProgressStep::indeterminate("compressing the image of sessions"));
         python.cache().write_bundle(&BUNDLE, directory)?;
         step.finish();
@@ -407,6 +416,11 @@ impl Python {
         let weight = image.memory_size();
         self.shared.images.lock().insert(key, image.clone(), weight);
         Ok(image)
+    }
+
+    fn builder<'a>(&'a self, engine: &'a Engine, progress: &'a dyn Progress) -> RuntimeBuilder<'a> {
+        let Shared { cache, runtime, .. } = &*self.shared;
+        RuntimeBuilder { release: self.shared.release, cache, engine, options: runtime, progress }
     }
 
     pub(crate) fn preloader<'a>(&'a self, progress: &'a dyn Progress) -> Preloader<'a> {

@@ -15,7 +15,7 @@ use futures::StreamExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::arrival::{ArrivalOrder, SenderTurn, session_use, used_run};
-use crate::cluster::{PassedOn, UsedRun, UsedSession, check_body};
+use crate::cluster::{ForwardedRequest, UsedRun, UsedSession, check_body};
 use crate::metrics::{Refusal, Refusals};
 use crate::task_transport::RequestsTask;
 
@@ -132,7 +132,7 @@ pub(crate) async fn read_body(State(reader): State<BodyReader>, request: Request
         Ok(read) => read,
         Err(error) => return reader.refuse(&error),
     };
-    if parts.extensions.get::<PassedOn>().is_some_and(|passed_on| !check_body(passed_on, &bytes)) {
+    if parts.extensions.get::<ForwardedRequest>().is_some_and(|passed_on| !check_body(passed_on, &bytes)) {
         return (StatusCode::BAD_REQUEST, "the body is not the one that another replica has sent").into_response();
     }
     if let Some(session_use) = session_use(&bytes) {
@@ -149,7 +149,7 @@ pub(crate) async fn read_body(State(reader): State<BodyReader>, request: Request
     {
         parts.extensions.insert(UsedRun(run));
     }
-    if let Some(mark) = RequestsTask::of(&bytes) {
+    if let Some(mark) = RequestsTask::parse(&bytes) {
         parts.extensions.insert(mark);
     }
     drop(sender_turn);

@@ -34,7 +34,7 @@ struct ListLimits {
 /// The default maximum number of bytes of text in an answer.
 const DEFAULT_MAX_ANSWER: usize = 24 << 10;
 
-/// A kind of sandbox.
+/// The kind of sandbox that code runs in, as descriptions of tools name it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SandboxKind {
     /// CPython compiled to WebAssembly.

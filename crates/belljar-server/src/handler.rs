@@ -18,7 +18,7 @@ use rmcp::service::RequestContext;
 
 use crate::answer::ReturnMode;
 use crate::apps as panels;
-use crate::cluster::{Bringer, Named};
+use crate::cluster::{RequestSubject, SessionTakeover};
 use crate::code_tools::{self, ClientTools, CodeTools};
 use crate::description::SandboxDescription;
 use crate::guard::tenant_key;
@@ -50,7 +50,7 @@ pub struct Server {
     /// The client, with authentication.
     owner: Option<Owner>,
     /// Brings sessions of other replicas here, in a cluster.
-    bringer: Option<Bringer>,
+    takeover: Option<SessionTakeover>,
 }
 
 /// The options of a server.
@@ -88,7 +88,7 @@ impl Server {
             level,
             calls: Arc::default(),
             owner: None,
-            bringer: None,
+            takeover: None,
         }
     }
 
@@ -96,14 +96,14 @@ impl Server {
     #[must_use]
     pub fn with_sessions(self, sessions: Sessions, alone: bool) -> Self {
         self.runner.metrics().add_sessions(&sessions);
-        let bringer = Bringer::new(&sessions);
+        let takeover = SessionTakeover::new(&sessions);
         let answers = ProgramAnswers { mode: self.options.mode, max_bytes: self.options.sandbox.max_answer };
         let session_tools = SessionTools::new(sessions, self.options.html, self.runner.activity().clone())
             .with_program_answers(answers)
             .with_code_tools(self.client_tools.clone());
         let own = self.tools.iter().filter(|own| !alone || own.name != tool::NAME).cloned();
         let tools = own.chain(session_tools.tools(&self.options.sandbox)).collect();
-        Self { python: !alone, tools, session_tools: Some(session_tools), bringer, ..self }
+        Self { python: !alone, tools, session_tools: Some(session_tools), takeover, ..self }
     }
 
     /// Starts to look for idle sessions. Must be called once, on the runtime that serves.
@@ -184,16 +184,20 @@ impl Server {
     }
 
     /// Has what a request names be active in this replica, if the request has come over standard streams: those over
-    /// HTTP have been passed on to the replica that has it.
+    /// HTTP have been forwarded to the replica that has it.
     ///
     /// # Errors
     /// Fails with the reason why the session or run cannot be used here.
-    async fn bring(&self, named: Option<Named>, context: &RequestContext<RoleServer>) -> Result<(), ErrorData> {
-        let (Some(bringer), Some(named)) = (&self.bringer, named) else { return Ok(()) };
+    async fn take_over(
+        &self,
+        subject: Option<RequestSubject>,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let (Some(takeover), Some(subject)) = (&self.takeover, subject) else { return Ok(()) };
         if context.extensions.get::<Parts>().is_some() {
             return Ok(());
         }
-        Box::pin(bringer.bring(named)).await.map_err(|reason| ErrorData::internal_error(reason, None))?;
+        Box::pin(takeover.take_over(subject)).await.map_err(|reason| ErrorData::internal_error(reason, None))?;
         if let Some(tools) = &self.session_tools {
             tools.follow_adopted();
         }
@@ -234,8 +238,8 @@ impl Server {
         uri: &str,
         context: &RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let session = FileAddress::parse(uri).ok().map(|address| Named::Session(address.session));
-        self.bring(session, context).await?;
+        let session = FileAddress::parse(uri).ok().map(|address| RequestSubject::Session(address.session));
+        self.take_over(session, context).await?;
         Ok(self.found_resource(uri, context).await?.into())
     }
 

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::arrival::ArrivalOrder;
 use crate::bodies::{BodyReader, read_body};
-use crate::cluster::{self, Forwarder, Passer, affinity, forward};
+use crate::cluster::{self, Forwarder, ReplicaClient, affinity, forward};
 use crate::code_execution::describe_errors;
 use crate::connections;
 use crate::guard::{AccessControl, AccessPolicy, Principal, current_owner, guard};
@@ -44,7 +44,7 @@ const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset
 
 pub(crate) const SESSION_ID_HEADER: &str = "mcp-session-id";
 
-/// A transport over HTTP.
+/// A transport of MCP over HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HttpTransport {
     /// Streamable HTTP; clients of the legacy era have sessions.
@@ -214,7 +214,7 @@ fn routes<S: McpService>(
         protocol.merge(code_execution.unwrap_or_default()).merge(admin.unwrap_or_default()).route("/metrics", metrics);
     let routes = match (server.sessions(), cluster) {
         (Some(sessions), Some(cluster)) => {
-            in_cluster(routes, sessions, Passer::new(cluster).map_err(std::io::Error::other)?)
+            in_cluster(routes, sessions, ReplicaClient::new(cluster).map_err(std::io::Error::other)?)
         }
         _ => routes,
     };
@@ -228,12 +228,12 @@ fn routes<S: McpService>(
 }
 
 /// Adds what makes the routes those of a replica.
-fn in_cluster(routes: Router, sessions: Sessions, passer: Passer) -> Router {
-    let forwarder = Forwarder { sessions: sessions.clone(), passer: passer.clone() };
+fn in_cluster(routes: Router, sessions: Sessions, replica_client: ReplicaClient) -> Router {
+    let forwarder = Forwarder { sessions: sessions.clone(), replica_client: replica_client.clone() };
     routes
         .merge(cluster::routes(sessions))
         .layer(middleware::from_fn_with_state(forwarder, forward))
-        .layer(middleware::from_fn_with_state(passer, affinity))
+        .layer(middleware::from_fn_with_state(replica_client, affinity))
 }
 
 fn config(options: &HttpOptions, ending: &CancellationToken) -> StreamableHttpServerConfig {

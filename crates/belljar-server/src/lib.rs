@@ -10,14 +10,18 @@
 //! | --- | --- |
 //! | `handler` | the answers to each request of the protocol |
 //! | `tool`, `arguments`, `answer` | `run_python_code`: its definition, its arguments, its result |
+//! | `report` | the whole result, for clients that are programs |
+//! | `refusals` | calls that are refused by a quota or for lack of memory |
 //! | `description` | the descriptions of the tools, from the server's settings |
-//! | `code_tools` | tools of MCP servers that code can call |
+//! | `code_tools`, `decision` | tools of MCP servers that code can call, and decisions about their calls |
+//! | `elicitation`, `input_rounds` | questions to clients: during a call, and between two calls in the modern era |
 //! | `runner` | the code of `run_python_code` on guest threads, in a fresh interpreter for each call |
 //! | `session_tools` | tools that run cells in sessions, and files of sessions as resources |
 //! | `code_execution` | the same sessions by otari's code-execution protocol: plain HTTP requests |
 //! | `apps` | panels that show results, in clients with MCP Apps |
+//! | `file_download` | the download of a session's file, in parts |
 //! | `admin`, `console` | operators' view of all sessions, and their operations: the API, and a page that uses it |
-//! | `notifier`, `lines` | notifications to a client while code runs |
+//! | `notifier`, `code_output`, `lines` | notifications to a client while code runs; the output of the code |
 //! | `stdio`, `http`, `sse`, `service` | the transports, and their interface to the server |
 //! | `line_transport`, `sse_transport`, `bodies` | messages on streams, in events, and in requests |
 //! | `activity` | the context of calls, for the audit log and for traces |
@@ -43,6 +47,7 @@ mod arrival;
 mod bodies;
 mod cluster;
 mod code_execution;
+mod code_output;
 mod code_tools;
 mod connections;
 mod console;

@@ -105,7 +105,7 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> LineTr
             if let Some(session_use) = session_use(line) {
                 extensions.insert(self.order.enter(session_use.session));
             }
-            if let Some(mark) = RequestsTask::of(line) {
+            if let Some(mark) = RequestsTask::parse(line) {
                 extensions.insert(mark);
             }
         }

@@ -7,14 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use belljar_core::Progress;
 use belljar_core::progress::{ProgressStep, StepProgress, Unit};
-use belljar_core::{Progress, Stream};
 use parking_lot::{Mutex, MutexGuard};
 use rmcp::model::LoggingLevel;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
-
-use crate::lines::LineBuffer;
 
 /// The capacity of the queue of events.
 const QUEUE_CAPACITY: usize = 1024;
@@ -153,7 +151,7 @@ impl ClientNotifier {
     }
 
     /// Reports that the step has completed `done` of `total` units.
-    fn part(&self, done: f64, total: f64, message: impl FnOnce() -> String) {
+    pub(crate) fn part(&self, done: f64, total: f64, message: impl FnOnce() -> String) {
         if !(self.filter.progress && done.is_finite() && total.is_finite()) {
             return;
         }
@@ -201,7 +199,8 @@ impl ClientNotifier {
         }
     }
 
-    fn wants_output(&self) -> bool {
+    /// Returns whether the client receives anything of the output of code.
+    pub(crate) fn wants_output(&self) -> bool {
         self.filter.progress || self.filter.level.is_some_and(|least| (least as u8) <= LoggingLevel::Warning as u8)
     }
 }
@@ -245,87 +244,6 @@ impl StepProgress for NotifiedStep {
 
     fn finish(self: Box<Self>) {
         self.notifier.log(LoggingLevel::Debug, "belljar", format!("{}: done", self.step.name));
-    }
-}
-
-/// The output of code: stored, and sent to the client line by line. Clones share it.
-#[derive(Clone)]
-pub(crate) struct Output(Arc<Mutex<OutputBuffer>>);
-
-struct OutputBuffer {
-    /// The stored output; `None` if it is stored elsewhere.
-    all: Option<Vec<u8>>,
-    notifier: Option<ClientNotifier>,
-    stdout: LineBuffer,
-    stderr: LineBuffer,
-}
-
-impl OutputBuffer {
-    /// Sends incomplete last lines.
-    fn finish_lines(&mut self) {
-        let Self { notifier, stdout, stderr, .. } = self;
-        if let Some(notifier) = notifier {
-            stdout.finish(|line| notifier.log(LoggingLevel::Info, "python", line));
-            stderr.finish(|line| notifier.log(LoggingLevel::Warning, "python", line));
-        }
-    }
-}
-
-impl Output {
-    pub(crate) fn new(notifier: &ClientNotifier) -> Self {
-        Self::with(notifier, Some(Vec::new()))
-    }
-
-    /// Creates an output that is sent to the client and not stored.
-    pub(crate) fn notify_only(notifier: &ClientNotifier) -> Self {
-        Self::with(notifier, None)
-    }
-
-    fn with(notifier: &ClientNotifier, all: Option<Vec<u8>>) -> Self {
-        let notifier = notifier.wants_output().then(|| notifier.clone());
-        let buffer = OutputBuffer { all, notifier, stdout: LineBuffer::default(), stderr: LineBuffer::default() };
-        Self(Arc::new(Mutex::new(buffer)))
-    }
-
-    /// Sends incomplete last lines and returns the stored output, in order. Must be called when the code has ended.
-    pub(crate) fn take(&self) -> Vec<u8> {
-        let mut buffer = self.buffer();
-        buffer.finish_lines();
-        buffer.all.as_mut().map(std::mem::take).unwrap_or_default()
-    }
-
-    /// Makes another call the receiver of the output.
-    pub(crate) fn attach(&self, notifier: &ClientNotifier) {
-        self.buffer().notifier = notifier.wants_output().then(|| notifier.clone());
-    }
-
-    /// Sends incomplete last lines, and sends nothing further until [`Output::attach`] is called.
-    pub(crate) fn detach(&self) {
-        let mut buffer = self.buffer();
-        buffer.finish_lines();
-        buffer.notifier = None;
-    }
-
-    /// Handles output that code has written.
-    pub(crate) fn on_stream(&self, stream: Stream, bytes: &[u8]) {
-        let mut buffer = self.buffer();
-        let OutputBuffer { all, notifier, stdout, stderr } = &mut *buffer;
-        if let Some(all) = all {
-            all.extend_from_slice(bytes);
-        }
-        let Some(notifier) = notifier else { return };
-        let (lines, level) = match stream {
-            Stream::Stdout => (stdout, LoggingLevel::Info),
-            Stream::Stderr => (stderr, LoggingLevel::Warning),
-        };
-        lines.push(bytes, |line| notifier.log(level, "python", line));
-        if let Some(bar) = lines.progress_bar() {
-            notifier.part(bar.done, bar.total, || bar.title.clone());
-        }
-    }
-
-    fn buffer(&self) -> MutexGuard<'_, OutputBuffer> {
-        self.0.lock()
     }
 }
 

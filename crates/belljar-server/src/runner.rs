@@ -21,10 +21,11 @@ use rmcp::model::LoggingLevel;
 use tokio::sync::oneshot;
 
 use crate::answer::RunAnswer;
+use crate::code_output::CodeOutput;
 use crate::code_tools::{CancelOnDrop, PreparedCalls};
 use crate::input_rounds::CodeClient;
 use crate::metrics::{CallStatus, Metrics, Refusal};
-use crate::notifier::{ClientNotifier, Output};
+use crate::notifier::ClientNotifier;
 use crate::report::Recording;
 
 /// The reason why code was not run.
@@ -306,7 +307,7 @@ impl Drop for LiveInterpreterGuard {
 #[derive(Clone)]
 pub(crate) struct RunClient {
     notifier: Arc<Mutex<ClientNotifier>>,
-    output: Output,
+    output: CodeOutput,
     connections: Arc<ConnectionLog>,
 }
 
@@ -314,7 +315,7 @@ impl RunClient {
     /// Creates the client of a run whose first call has this notifier.
     pub(crate) fn new(notifier: ClientNotifier) -> Self {
         let connections = Arc::default();
-        Self { output: Output::new(&notifier), notifier: Arc::new(Mutex::new(notifier)), connections }
+        Self { output: CodeOutput::new(&notifier), notifier: Arc::new(Mutex::new(notifier)), connections }
     }
 
     /// Returns the connections of the code so far, and forgets them.

@@ -35,7 +35,7 @@ pub(crate) struct RequestsTask;
 
 impl RequestsTask {
     /// Returns the mark for a message that requests a task: its parameters have the field `task`.
-    pub(crate) fn of(message: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(message: &[u8]) -> Option<Self> {
         const FIELD: &[u8] = b"\"task\"";
         #[derive(Deserialize)]
         struct Message<'a> {
@@ -198,7 +198,7 @@ mod tests {
             (r#"{"method": "ping", "task": {}}"#.to_owned(), false),
             ("{\"task\"".to_owned(), false),
         ] {
-            assert_eq!(RequestsTask::of(message.as_bytes()).is_some(), requests_task, "{message}");
+            assert_eq!(RequestsTask::parse(message.as_bytes()).is_some(), requests_task, "{message}");
         }
     }
 }

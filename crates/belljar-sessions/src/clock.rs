@@ -9,7 +9,7 @@ pub trait Clock: Send + Sync {
     fn now(&self) -> Duration;
 }
 
-/// The system's clock.
+/// The clock of the system, which can be set back.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 

@@ -24,6 +24,7 @@
 //! | `runs` | cells that can wait for longer than their client or their process lives |
 //! | `history` | the last cells of sessions, for operators |
 //! | `parking` | waits of code that holds no thread |
+//! | `error` | the errors of calls |
 //! | `tenants` | owners of calls and sessions: their quotas, and their turns |
 
 mod bases;
@@ -31,6 +32,7 @@ mod clock;
 mod cluster;
 mod error;
 mod files;
+#[cfg_attr(windows, path = "folders_windows.rs")]
 mod folders;
 mod history;
 mod id;
@@ -49,7 +51,7 @@ mod traceback;
 
 pub use belljar_store::{ClusterUrl, StoreKind, StoreUrl, Variables};
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use cluster::{Cluster, ClusterError, ClusterOptions, DistantRun, Durability, Node, Place};
+pub use cluster::{Cluster, ClusterError, ClusterOptions, Durability, Node, Place, RemoteRun};
 pub use error::SessionError;
 pub use files::{FileAddress, is_text, mime_of};
 pub use folders::{FolderError, SessionFolders};
@@ -63,8 +65,8 @@ pub use parking::ParkedWork;
 pub use pool::{GuestThreadPool, Permit, PoolFull, PoolLimits, PoolLoad};
 pub use report::{AfterKernelDeath, AnswerOptions, CellReport, FileChange};
 pub use runs::{
-    InvalidEvent, NotAsked, Question, ResumedCalls, Run, RunAnswer, RunCalls, RunEvent, RunId, RunInfo, RunNews,
-    RunOutcome, RunResumer, RunState,
+    InvalidEvent, NoSuchQuestion, Question, ResumedCalls, Run, RunAnswer, RunCalls, RunEvent, RunId, RunInfo,
+    RunOutcome, RunResumer, RunState, RunUpdate,
 };
 pub use sessions::{Owner, ResumedReport, ResumedRun, SessionOptions, Sessions, StoredRuns};
 pub use state::files::MAX_UPLOAD;

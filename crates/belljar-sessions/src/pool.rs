@@ -6,6 +6,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use belljar_core::os::thread_time;
 use belljar_core::{HeldThreads, MeterScope};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use prometheus_client::metrics::histogram::Histogram;
@@ -116,7 +117,7 @@ struct Shared {
     processors: usize,
     tenants: Tenants,
     state: Mutex<State>,
-    /// Notified when a job is assigned to a crew.
+    /// Notified when a job is assigned to a class.
     work: [Condvar; 2],
     run_on_thread: Box<RunOnThread>,
     held: HeldThreads,
@@ -125,22 +126,22 @@ struct Shared {
 #[derive(Default)]
 struct State {
     queue: FairQueue<(Tenant, Job)>,
-    crews: [Crew; 2],
+    classes: [PriorityClass; 2],
     closed: bool,
 }
 
-/// Threads of the same priority.
+/// The threads of one priority, and their jobs.
 #[derive(Default)]
-struct Crew {
+struct PriorityClass {
     /// The jobs that run as soon as a thread takes them.
     assigned: VecDeque<(Permit, Job)>,
     threads: usize,
     idle: usize,
 }
 
-/// The crew with the usual priority.
+/// The class with the usual priority.
 const USUAL: usize = 0;
-/// The crew of jobs that give way to those of other owners.
+/// The class of jobs that give way to those of other owners.
 const GIVES_WAY: usize = 1;
 
 impl GuestThreadPool {
@@ -309,11 +310,11 @@ impl Shared {
             }
             let permit = Permit { shared: self.clone(), slot, tenant };
             let index = if slot.gives_way { GIVES_WAY } else { USUAL };
-            let crew = &mut state.crews[index];
-            crew.assigned.push_back((permit, job));
+            let class = &mut state.classes[index];
+            class.assigned.push_back((permit, job));
             // Idle threads have not yet taken the jobs that are already assigned.
-            if crew.assigned.len() > crew.idle && crew.threads < self.limits.max_running {
-                crew.threads += 1;
+            if class.assigned.len() > class.idle && class.threads < self.limits.max_running {
+                class.threads += 1;
                 started[index] += 1;
             } else {
                 self.work[index].notify_one();
@@ -325,32 +326,32 @@ impl Shared {
         }
     }
 
-    fn start_thread(self: &Arc<Self>, crew: usize) {
+    fn start_thread(self: &Arc<Self>, class: usize) {
         let shared = self.clone();
         // `run_on_thread` returns when the guest thread ends, so a small thread waits for each.
         let waiter = std::thread::Builder::new().name("pool".into()).stack_size(64 << 10);
         let started = waiter.spawn(move || {
             let worker = shared.clone();
-            if let Err(error) = (shared.run_on_thread)(Box::new(move || worker.work(crew))) {
+            if let Err(error) = (shared.run_on_thread)(Box::new(move || worker.work(class))) {
                 tracing::error!(%error, "failed to start a guest thread");
-                shared.state.lock().crews[crew].threads -= 1;
+                shared.state.lock().classes[class].threads -= 1;
             }
         });
         if let Err(error) = started {
             tracing::error!(%error, "failed to start a guest thread");
-            self.state.lock().crews[crew].threads -= 1;
+            self.state.lock().classes[class].threads -= 1;
         }
     }
 
-    /// Runs jobs of a crew until the pool is closed.
-    fn work(&self, crew: usize) {
+    /// Runs jobs of a class until the pool is closed.
+    fn work(&self, class: usize) {
         self.held.add_current_thread();
-        if crew == GIVES_WAY {
+        if class == GIVES_WAY {
             give_way();
         }
         let mut state = self.state.lock();
         loop {
-            if let Some((permit, job)) = state.crews[crew].assigned.pop_front() {
+            if let Some((permit, job)) = state.classes[class].assigned.pop_front() {
                 drop(state);
                 run(permit, job);
                 state = self.state.lock();
@@ -359,9 +360,9 @@ impl Shared {
             if state.closed {
                 return;
             }
-            state.crews[crew].idle += 1;
-            self.work[crew].wait(&mut state);
-            state.crews[crew].idle -= 1;
+            state.classes[class].idle += 1;
+            self.work[class].wait(&mut state);
+            state.classes[class].idle -= 1;
         }
     }
 }
@@ -370,20 +371,14 @@ impl Shared {
 fn run(permit: Permit, job: Job) {
     let tenant = permit.tenant.clone();
     let _meter = MeterScope::enter(tenant.meter());
-    let begin = tenant.has_processor_quota().then(processor_time);
+    let begin = tenant.has_processor_quota().then(thread_time);
     // A panic in one job must not end the thread. The job's caller sees that its channel closed without a result.
     if std::panic::catch_unwind(AssertUnwindSafe(move || job(permit))).is_err() {
         tracing::error!("internal error: a call panicked");
     }
     if let Some(begin) = begin {
-        tenant.add_processor_time(processor_time().saturating_sub(begin));
+        tenant.add_processor_time(thread_time().saturating_sub(begin));
     }
-}
-
-/// Returns the processor time of the current thread.
-fn processor_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::try_from(time).unwrap_or_default()
 }
 
 /// Has the current thread give way to others: it gets what they leave of the processors. A process without privileges

@@ -1,6 +1,7 @@
 //! One session. Its calls are queued and run one after the other, on any free guest thread.
 
-use std::collections::VecDeque;
+mod queue;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,6 +17,8 @@ use crate::state::{SessionServices, SessionState};
 use crate::tenants::Tenant;
 use belljar_core::MeterScope;
 use belljar_core::kernel::{InterruptHandle, Kernel};
+use queue::Queue;
+pub(crate) use queue::{JobKind, QueueLimits};
 
 /// An operation on a session, which runs on a guest thread.
 pub(crate) type Job = Box<dyn FnOnce(&mut SessionState) -> JobStep + Send>;
@@ -53,82 +56,6 @@ pub(crate) struct Session {
     state: Mutex<SessionState>,
     /// The time of the last use, in milliseconds since 1970.
     last_used: AtomicU64,
-}
-
-#[derive(Default)]
-struct Queue {
-    jobs: VecDeque<QueuedJob>,
-    /// The bytes of code and files in `jobs`.
-    bytes: usize,
-    /// The number of jobs that were submitted so far.
-    submitted: u64,
-    /// The number of the job that a thread works on or worked on last.
-    current: u64,
-    /// Set while the current job is a cell whose code has not begun.
-    cell_is_starting: bool,
-    busy: bool,
-    closed: bool,
-    running: Option<Arc<dyn InterruptHandle>>,
-    /// Keeps the next cell from beginning, if its number is at most this.
-    interrupt_next: Option<u64>,
-}
-
-/// A job and its place in the queue.
-struct QueuedJob {
-    number: u64,
-    kind: JobKind,
-    job: Job,
-}
-
-/// The kind of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum JobKind {
-    /// A cell with code of this many bytes.
-    Cell(usize),
-    /// Another operation, with a file of this many bytes.
-    Other(usize),
-}
-
-impl JobKind {
-    fn bytes(self) -> usize {
-        match self {
-            Self::Cell(bytes) | Self::Other(bytes) => bytes,
-        }
-    }
-}
-
-/// The maximum size of a session's queue.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct QueueLimits {
-    pub(crate) jobs: usize,
-    /// The bytes of code and files. A single job may exceed it.
-    pub(crate) bytes: usize,
-}
-
-impl Queue {
-    fn push(&mut self, kind: JobKind, job: Job) {
-        self.submitted += 1;
-        self.bytes += kind.bytes();
-        self.jobs.push_back(QueuedJob { number: self.submitted, kind, job });
-    }
-
-    fn pop(&mut self) -> Option<Job> {
-        let QueuedJob { number, kind, job } = self.jobs.pop_front()?;
-        self.bytes -= kind.bytes();
-        self.current = number;
-        self.cell_is_starting = matches!(kind, JobKind::Cell(_));
-        Some(job)
-    }
-
-    fn take_jobs(&mut self) -> VecDeque<QueuedJob> {
-        self.bytes = 0;
-        std::mem::take(&mut self.jobs)
-    }
-
-    /// Returns whether a cell was submitted whose code has not begun.
-    fn has_pending_cell(&self) -> bool {
-        self.cell_is_starting || self.jobs.iter().any(|queued| matches!(queued.kind, JobKind::Cell(_)))
-    }
 }
 
 /// The turn of a session on a thread of a pool.

@@ -8,17 +8,20 @@
 //! | `durable` | cells as runs, which can wait on the disk |
 //! | `queueing` | the work of calls, in the queues of their sessions |
 //! | `results` | the number of results that wait for their clients |
+//! | `held_run` | runs whose cells hold their threads while they wait |
+//! | `options` | limits and timeouts |
 //! | `idle` | expiry and hibernation of idle sessions |
-//! | `edits` | files that are written and edited by their paths |
+//! | `files` | files of sessions: listed, read, uploaded, written and edited |
 //! | `operator` | the view of operators on all sessions, and their operations |
 
 mod cell_call;
 mod clustered;
 mod durable;
-mod edits;
+mod files;
 mod held_run;
 mod idle;
 mod operator;
+mod options;
 mod queueing;
 mod results;
 mod table;
@@ -32,69 +35,30 @@ use tokio::sync::oneshot;
 
 use crate::clock::{Clock, SystemClock};
 use crate::error::SessionError;
-use crate::files::FileAddress;
 use crate::folders::SessionFolders;
 use crate::history::CellGuard;
 use crate::id::SessionId;
 use crate::parking::ParkedWork;
 use crate::pool::GuestThreadPool;
-use crate::report::{AnswerOptions, CellReport};
+use crate::report::CellReport;
 use crate::session::{JobKind, JobStep, Session};
-use crate::state::files::ReadRecord;
 use crate::state::{SessionServices, SessionState};
 use crate::store::Store;
 use crate::tenants::{Tenant, TenantKey};
 use belljar_audit::{Details, Event, digest};
 use belljar_core::Activity;
-use belljar_core::files::FileInfo;
 use belljar_core::kernel::{Backend, CellObserver, CellRequest};
 use belljar_core::{CallCancellation, Limits};
 use cell_call::CellCall;
 pub(crate) use durable::milliseconds_now;
 pub use durable::{ResumedReport, ResumedRun, StoredRuns};
 pub(crate) use held_run::HeldRun;
+pub use options::SessionOptions;
 use queueing::result;
 use table::{EndingSession, HibernatedSession, SessionEntry, Shared, new_id};
 
 /// The time between the interrupt of a cell whose call was cancelled and the kill of its interpreter.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
-
-/// The limits and timeouts of sessions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SessionOptions {
-    /// The idle time after which a session expires.
-    pub timeout: Duration,
-    /// The idle time after which a session is hibernated.
-    pub sleep_after: Duration,
-    /// The maximum number of sessions, active or hibernated.
-    pub max_sessions: usize,
-    /// The maximum number of queued calls of one session.
-    pub max_queued: usize,
-    /// The maximum number of bytes of code and files in the queued calls of one session.
-    pub max_queued_bytes: usize,
-    /// The parts of a cell's result that its report contains.
-    pub answers: AnswerOptions,
-    /// The time for which the result of a run waits for its client.
-    pub run_ttl: Duration,
-    /// The maximum size of the recording of a cell, in bytes, with which it survives its process while it holds its
-    /// thread in a wait. Zero if cells are not recorded.
-    pub replay_memory: usize,
-}
-
-impl Default for SessionOptions {
-    fn default() -> Self {
-        Self {
-            timeout: Duration::from_secs(30 * 60),
-            sleep_after: Duration::from_secs(5 * 60),
-            max_sessions: 1000,
-            max_queued: 1 << 14,
-            max_queued_bytes: 64 << 20,
-            answers: AnswerOptions::default(),
-            run_ttl: Duration::from_secs(24 * 3600),
-            replay_memory: 64 << 20,
-        }
-    }
-}
 
 /// All sessions of a server, as one client sees them. Cheap to clone.
 ///
@@ -328,77 +292,6 @@ impl Sessions {
             report
         };
         (number, report)
-    }
-
-    /// Returns the session's files.
-    ///
-    /// # Errors
-    /// Fails if the session does not exist, or its kernel cannot be started or restored.
-    pub fn list(&self, id: &SessionId) -> impl Future<Output = Result<Vec<FileInfo>, SessionError>> + Send + use<> {
-        result(self.on(id, 0, |state, services, _| state.list(services)))
-    }
-
-    /// Reads a file of a session, or a part of the file.
-    ///
-    /// # Errors
-    /// Fails if the session or the file does not exist.
-    pub fn read(&self, address: FileAddress) -> impl Future<Output = Result<Vec<u8>, SessionError>> + Send + use<> {
-        self.read_recorded(address, None)
-    }
-
-    /// Reads the first part of a file of `size` bytes, whose other parts are read by [`Sessions::continue_download`].
-    /// All of them have one record.
-    ///
-    /// # Errors
-    /// Fails if the session or the file does not exist.
-    pub fn begin_download(
-        &self,
-        first: FileAddress,
-        size: u64,
-    ) -> impl Future<Output = Result<Vec<u8>, SessionError>> + Send + use<> {
-        self.read_recorded(first, Some(size))
-    }
-
-    /// Reads a further part of a file.
-    ///
-    /// # Errors
-    /// Fails if the session or the file does not exist any more.
-    pub fn continue_download(
-        &self,
-        next: FileAddress,
-    ) -> impl Future<Output = Result<Vec<u8>, SessionError>> + Send + use<> {
-        let id = next.session.clone();
-        result(self.on(&id, 0, move |state, services, _| state.read_part(services, &next.path, next.range)))
-    }
-
-    fn read_recorded(
-        &self,
-        address: FileAddress,
-        size: Option<u64>,
-    ) -> impl Future<Output = Result<Vec<u8>, SessionError>> + Send + use<> {
-        let (id, by) = (address.session.clone(), self.actor());
-        result(self.on(&id, 0, move |state, services, _| {
-            let FileAddress { path, range, .. } = &address;
-            let read = state.read_part(services, path, *range);
-            state.record_read(services, path, &read, ReadRecord { size, by });
-            read
-        }))
-    }
-
-    /// Writes a file into a session.
-    ///
-    /// # Errors
-    /// Fails if the name is not a plain file name, or the file is too large.
-    pub fn upload(
-        &self,
-        id: &SessionId,
-        name: String,
-        bytes: Vec<u8>,
-    ) -> impl Future<Output = Result<FileInfo, SessionError>> + Send + use<> {
-        let queued = self.tenant.check_storage().map_err(SessionError::from).and_then(|()| {
-            self.on(id, bytes.len(), move |state, services, now| state.upload(services, &name, &bytes, now))
-        });
-        result(queued)
     }
 
     /// Interrupts the running cell, or the cell that is about to run; the variables stay. Returns `false` if there is

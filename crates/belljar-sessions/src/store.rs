@@ -18,10 +18,19 @@
 //! | --- | --- |
 //! | `private_directory` | directories and files, opened without following links |
 //! | `state_file` | the format of a snapshot's file |
-//! | `waiting`, `results` | runs: cells that wait, and their results |
+//! | `waiting`, `start`, `results` | runs: cells that wait, and their results |
+//! | `journal` | the calls that a run sends while it is on the disk |
+//! | `run_commands` | answers to runs from outside of the server |
+//! | `error` | the errors of the store |
+//! | `signer` | the key of the directory, and the files that it signs |
 
+mod error;
+mod journal;
+#[cfg_attr(windows, path = "store/private_directory_windows.rs")]
 pub(crate) mod private_directory;
 mod results;
+mod run_commands;
+mod signer;
 mod start;
 mod state_file;
 mod waiting;
@@ -37,17 +46,18 @@ use crate::bases::{Bases, PendingBase};
 use crate::cluster::{Cluster, Durability};
 use crate::id::SessionId;
 use belljar_core::kernel::{Backend, KernelSnapshot};
-use belljar_store::CommitError;
 use private_directory::{DirectoryError, PrivateDirectory};
 
-use waiting::Signer;
+use signer::Signer;
 pub(crate) use waiting::{RESUMED, SENT, START, WAITING};
 
+pub use error::StoreError;
+pub(crate) use journal::RunJournal;
 pub use results::StoredResult;
+pub use run_commands::RunCommand;
 pub(crate) use start::StartFile;
 pub use state_file::{SnapshotHeader, StoredSession};
-pub(crate) use waiting::RunJournal;
-pub use waiting::{ListedRun, RunCommand, StoredRun};
+pub use waiting::{ListedRun, StoredRun};
 
 pub(crate) const STATE: &str = "state";
 const NEW_STATE: &str = "state.new";
@@ -58,73 +68,6 @@ pub(crate) const CELLS: &str = "cells.jsonl";
 const MAX_CELLS: u64 = 64 << 20;
 /// The size of a cell file, in bytes, from which on it is not read. The last cell may have exceeded [`MAX_CELLS`].
 const MAX_READ_CELLS: u64 = 1 << 30;
-
-/// The error of reading or writing a stored session.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// The session is active in another process.
-    #[error("another server is using the session; it can be used here once it is idle there")]
-    InUse,
-    /// The session is not in the store.
-    #[error("the session does not exist")]
-    Missing,
-    /// The snapshot is incomplete or corrupt.
-    #[error("the session's saved state is damaged: {0}")]
-    Damaged(&'static str),
-    /// The snapshot was saved for another session.
-    #[error("the saved state in the session's directory belongs to another session")]
-    OtherSession,
-    /// A file of the session is a link, a FIFO or of another type that the store does not write.
-    #[error("the session's {name} in the data directory is {found}, which is not used")]
-    WrongType {
-        /// The name of the file, or `directory`.
-        name: &'static str,
-        /// The type of the file, with an article.
-        found: &'static str,
-    },
-    /// A file operation failed.
-    #[error("failed to {operation} the session's saved state: {error}")]
-    Io {
-        /// The operation, as a verb.
-        operation: &'static str,
-        /// The cause.
-        error: io::Error,
-    },
-    /// The state is not in the store of the cluster, or it is unknown whether it is.
-    #[error("{0}; {hint}", hint = .0.hint())]
-    Commit(#[from] CommitError),
-    /// The store of the cluster cannot be used.
-    #[error("{0}; {hint}", hint = .0.hint())]
-    Remote(#[from] belljar_store::StoreError),
-    /// The server is ending.
-    #[error("the server is ending; try again later")]
-    Ending,
-}
-
-impl StoreError {
-    /// Returns whether this process has lost a session: its state is not the newest any more.
-    pub(crate) fn has_lost_session(&self) -> bool {
-        match self {
-            Self::Commit(error) => !matches!(error, CommitError::NotStored(_)),
-            Self::Missing => true,
-            _ => false,
-        }
-    }
-
-    /// Returns a function that converts the error of a file operation.
-    pub(crate) fn io<E: Into<DirectoryError>>(operation: &'static str) -> impl Fn(E) -> Self + Copy {
-        move |error| match error.into() {
-            DirectoryError::Io(error) => Self::Io { operation, error },
-            DirectoryError::WrongType { name, found } => Self::WrongType { name, found },
-            DirectoryError::TooLong(_) => Self::Damaged("it is too long"),
-        }
-    }
-
-    /// Returns a function that does the same, but turns the error of a missing file into [`StoreError::Missing`].
-    fn missing_or_io(operation: &'static str) -> impl Fn(DirectoryError) -> Self + Copy {
-        move |error| if error.is_missing() { Self::Missing } else { Self::io(operation)(error) }
-    }
-}
 
 /// A directory of stored sessions.
 pub struct Store {

@@ -43,7 +43,7 @@ impl Default for CollectOptions {
 
 /// The numbers of a collection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Collected {
+pub struct CollectionReport {
     /// Sessions that exist.
     pub sessions: usize,
     /// Blobs of sessions.
@@ -79,9 +79,9 @@ impl Replica {
     ///
     /// # Errors
     /// When the store or the coordinator does not answer. Earlier deletions stay.
-    pub async fn collect(&self, options: CollectOptions) -> Result<Collected, StoreError> {
+    pub async fn collect(&self, options: CollectOptions) -> Result<CollectionReport, StoreError> {
         self.check()?;
-        let mut collected = Collected::default();
+        let mut collected = CollectionReport::default();
         let references = self.references(options, &mut collected).await?;
         self.collect_blobs(&references, &mut collected).await?;
         for key in &references.tombstones {
@@ -96,7 +96,11 @@ impl Replica {
         Ok(collected)
     }
 
-    async fn references(&self, options: CollectOptions, collected: &mut Collected) -> Result<References, StoreError> {
+    async fn references(
+        &self,
+        options: CollectOptions,
+        collected: &mut CollectionReport,
+    ) -> Result<References, StoreError> {
         let cluster = &self.shared.cluster;
         let mut references = References { is_complete: true, ..References::default() };
         let mut read = pin!(cluster.read_sessions(cluster.session_records().await?));
@@ -130,7 +134,7 @@ impl Replica {
         Ok(references)
     }
 
-    async fn collect_blobs(&self, references: &References, collected: &mut Collected) -> Result<(), StoreError> {
+    async fn collect_blobs(&self, references: &References, collected: &mut CollectionReport) -> Result<(), StoreError> {
         let cluster = &self.shared.cluster;
         let mut unused = Vec::new();
         let mut unknown: BTreeMap<SessionKey, Vec<String>> = BTreeMap::new();
@@ -167,7 +171,7 @@ impl Replica {
         &self,
         references: &References,
         options: CollectOptions,
-        collected: &mut Collected,
+        collected: &mut CollectionReport,
     ) -> Result<(), StoreError> {
         let cluster = &self.shared.cluster;
         let images = cluster.images();
@@ -215,7 +219,11 @@ impl Replica {
         cluster.objects.delete_all(unused.map(|listed| listed.name).collect()).await
     }
 
-    async fn collect_contents(&self, options: CollectOptions, collected: &mut Collected) -> Result<(), StoreError> {
+    async fn collect_contents(
+        &self,
+        options: CollectOptions,
+        collected: &mut CollectionReport,
+    ) -> Result<(), StoreError> {
         let cluster = &self.shared.cluster;
         let mut old: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for listed in cluster.objects.list(names::CONTENTS).await? {
@@ -234,7 +242,7 @@ impl Replica {
         Ok(())
     }
 
-    async fn collect_replicas(&self, collected: &mut Collected) -> Result<(), StoreError> {
+    async fn collect_replicas(&self, collected: &mut CollectionReport) -> Result<(), StoreError> {
         let cluster = &self.shared.cluster;
         for entry in cluster.registers.list(names::NODES).await? {
             let Some(node) = entry.name.strip_prefix(names::NODES).and_then(NodeId::parse) else { continue };

@@ -96,14 +96,14 @@ impl Changes {
         self
     }
 
-    /// Removes a part.
+    /// Removes a part from the session. Does nothing if the session does not have it.
     #[must_use]
     pub fn remove(mut self, part: impl Into<String>) -> Self {
         self.parts.insert(part.into(), Change::Remove);
         self
     }
 
-    /// Replaces the facts.
+    /// Replaces the properties of the session that its record has, and that listings return.
     #[must_use]
     pub fn facts(mut self, facts: Facts) -> Self {
         self.facts = Some(facts);
@@ -236,7 +236,7 @@ fn append(pieces: &mut Vec<Piece>, blob: &str, new: &mut Vec<u8>, bytes: &[u8]) 
         Some(last) if last.blob == blob => {
             let start = usize::try_from(last.offset).unwrap_or(0);
             last.length = (new.len() - start) as u64;
-            last.digest = Digest::of(&new[start..]);
+            last.digest = Digest::from_content(&new[start..]);
         }
         // A part without content has no pieces.
         _ if bytes.is_empty() => {}
@@ -244,7 +244,7 @@ fn append(pieces: &mut Vec<Piece>, blob: &str, new: &mut Vec<u8>, bytes: &[u8]) 
             blob: blob.to_owned(),
             offset: offset as u64,
             length: bytes.len() as u64,
-            digest: Digest::of(bytes),
+            digest: Digest::from_content(bytes),
         }),
     }
 }
@@ -301,7 +301,7 @@ mod tests {
         fn read(&self, piece: &Piece) -> Bytes {
             let start = usize::try_from(piece.offset).unwrap();
             let bytes = self.blobs[&piece.blob].slice(start..start + usize::try_from(piece.length).unwrap());
-            assert_eq!(Digest::of(&bytes), piece.digest);
+            assert_eq!(Digest::from_content(&bytes), piece.digest);
             bytes
         }
     }

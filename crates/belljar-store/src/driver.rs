@@ -5,7 +5,7 @@ use crate::deadline::Deadline;
 use crate::error::StoreError;
 use crate::names::{self, SessionKey};
 use crate::protocol::{Command, Event, Intent, Operation, Outcome, SessionRecord, Status, WriteId};
-use crate::registers::{Answer, Stamped, Version};
+use crate::registers::{Answer, RegisterValue, Version};
 use crate::replica::{Finding, Shared};
 
 /// The number of lost races after which an operation gives up.
@@ -19,7 +19,7 @@ pub(crate) struct Versioned {
 }
 
 /// The end of an operation.
-pub(crate) struct Finished {
+pub(crate) struct OperationEnd {
     pub(crate) outcome: Outcome<Content>,
     /// The version of the record that was written.
     pub(crate) version: Option<Version>,
@@ -29,7 +29,7 @@ pub(crate) struct Finished {
     pub(crate) was_owned: bool,
 }
 
-impl Finished {
+impl OperationEnd {
     /// Returns the error of an operation that has failed.
     pub(crate) fn failure(self, operation: &str) -> StoreError {
         self.error.unwrap_or_else(|| StoreError::unavailable(operation, "no answer in time"))
@@ -44,11 +44,11 @@ pub(crate) async fn run(
     intent: Intent<Content>,
     held: Option<(WriteId, Version)>,
     deadline: Deadline,
-) -> Result<Finished, StoreError> {
+) -> Result<OperationEnd, StoreError> {
     for attempt in 0..MAX_RACES {
-        let finished = run_once(shared, key, intent.clone(), held.clone(), deadline).await?;
-        if finished.outcome != Outcome::Raced || !deadline.pause(attempt).await {
-            return Ok(finished);
+        let end = run_once(shared, key, intent.clone(), held.clone(), deadline).await?;
+        if end.outcome != Outcome::Raced || !deadline.pause(attempt).await {
+            return Ok(end);
         }
     }
     Err(StoreError::unavailable("write the record of a session", "other replicas write it"))
@@ -60,14 +60,14 @@ async fn run_once(
     intent: Intent<Content>,
     held: Option<(WriteId, Version)>,
     deadline: Deadline,
-) -> Result<Finished, StoreError> {
+) -> Result<OperationEnd, StoreError> {
     let name = names::session(key);
     let registers = &shared.cluster.registers;
     // A deletion needs no lease of this replica, and the others are refused by etcd without it.
     let guard = (!matches!(intent, Intent::Delete { .. })).then_some(shared.me.node);
     let mut operation = Operation::new(shared.me.clone(), names::new_write()?, intent);
     let mut known = held;
-    let mut end = Finished { outcome: Outcome::Failed, version: None, error: None, was_owned: false };
+    let mut end = OperationEnd { outcome: Outcome::Failed, version: None, error: None, was_owned: false };
     let mut event = Event::Resumed;
     loop {
         event = match operation.on(event) {
@@ -75,7 +75,7 @@ async fn run_once(
                 if let Outcome::Done(record) = &outcome {
                     end.version = known.filter(|(write, _)| *write == record.write).map(|(_, version)| version);
                 }
-                return Ok(Finished { outcome, ..end });
+                return Ok(OperationEnd { outcome, ..end });
             }
             Command::Pause { attempt } => match deadline.pause(attempt).await {
                 true => Event::Resumed,
@@ -141,7 +141,7 @@ pub(crate) async fn read(shared: &Shared, name: &str, deadline: Deadline) -> Res
 }
 
 /// Decodes the record of a session.
-pub(crate) fn decode(name: &str, found: Stamped) -> Result<Versioned, StoreError> {
+pub(crate) fn decode(name: &str, found: RegisterValue) -> Result<Versioned, StoreError> {
     let record: SessionRecord<Content> =
         serde_json::from_slice(&found.value).map_err(|error| StoreError::damaged(name, error))?;
     if record.write != found.write {

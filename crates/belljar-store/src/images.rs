@@ -17,7 +17,7 @@ use crate::deadline::Deadline;
 use crate::error::StoreError;
 use crate::names::{self, Digest};
 use crate::protocol::WriteId;
-use crate::registers::{Stamped, Version};
+use crate::registers::{RegisterValue, Version};
 
 /// The maximum size of an image, in bytes.
 const MAX_IMAGE: usize = 1 << 30;
@@ -50,7 +50,7 @@ pub struct Images {
 }
 
 impl Cluster {
-    /// Returns the images.
+    /// Returns the images of the store, which all replicas share.
     #[must_use]
     pub fn images(&self) -> Images {
         Images { cluster: self.clone() }
@@ -66,7 +66,7 @@ impl Images {
         if bytes.len() > MAX_IMAGE {
             return Err(StoreError::TooLarge { what: "an image", size: bytes.len(), limit: MAX_IMAGE });
         }
-        if Digest::of(&bytes) != digest {
+        if Digest::from_content(&bytes) != digest {
             return Err(StoreError::Invalid(format!("the image is not the one with the SHA-256 {digest}")));
         }
         let deadline = Deadline::for_size(bytes.len());
@@ -111,7 +111,7 @@ impl Images {
         let Some((bytes, _)) = self.cluster.objects.get(&record.object, record.size, deadline).await? else {
             return Ok(None);
         };
-        if Digest::of(&bytes) != digest {
+        if Digest::from_content(&bytes) != digest {
             return Err(StoreError::damaged(record.object, "its SHA-256 is another"));
         }
         Ok(Some(bytes))
@@ -170,7 +170,7 @@ impl Images {
     }
 }
 
-pub(crate) fn decode(name: &str, found: &Stamped) -> Result<ImageRecord, StoreError> {
+pub(crate) fn decode(name: &str, found: &RegisterValue) -> Result<ImageRecord, StoreError> {
     let record: ImageRecord = serde_json::from_slice(&found.value).map_err(|error| StoreError::damaged(name, error))?;
     if !record.object.starts_with(names::IMAGES) || record.size > MAX_IMAGE {
         return Err(StoreError::damaged(name, "it names no image"));

@@ -17,6 +17,16 @@
 //! The second write of a commit is conditional: it succeeds only if the record is the one that this owner wrote last.
 //! So it is at once the commit point and the confirmation of ownership. `docs/cluster.md` has the whole design.
 //!
+//! | file | subject |
+//! | --- | --- |
+//! | `protocol` | the decisions, as pure functions of a state and an event |
+//! | `driver`, `registers` | carries out these decisions, on registers in etcd or in the store |
+//! | `replica`, `ownership`, `sessions` | a replica's lease; an owned session and its commits; all sessions |
+//! | `content`, `objects`, `images`, `records` | what is stored: parts of sessions, objects, images, small records |
+//! | `collect` | deletion of what nothing refers to |
+//! | `cluster`, `address`, `probe` | the connection to the services, their URLs, and the check of their promises |
+//! | `names`, `text_form`, `deadline`, `error` | names and IDs, their text, bounds of operations, errors |
+//!
 //! # Use
 //! - [`Cluster::open`] connects, and [`Cluster::probe`] checks that the services keep their promises.
 //! - [`Replica::join`] obtains the lease of this process and renews it in the background, until it cannot:
@@ -36,6 +46,9 @@
 //! - The lease is one per replica and not per session: 10,000 sessions cost no requests.
 //! - To take sessions over, a replica first ends the lease of their owner by a conditional write on the owner's record.
 //!   One such write frees all sessions of a replica that has crashed.
+
+#[macro_use]
+mod text_form;
 
 mod address;
 mod cluster;
@@ -57,7 +70,7 @@ mod sessions;
 
 pub use address::{ClusterUrl, EtcdTls, EtcdUrl, StoreKind, StoreUrl, UrlError, Variables};
 pub use cluster::{Cluster, OpenError};
-pub use collect::{CollectOptions, Collected};
+pub use collect::{CollectOptions, CollectionReport};
 pub use content::{Changes, Facts};
 pub use error::{CommitError, StoreError};
 pub use images::Images;

@@ -20,7 +20,6 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 
 use crate::error::StoreError;
@@ -63,18 +62,7 @@ macro_rules! hash {
             }
         }
 
-        impl Serialize for $name {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
-            }
-        }
-
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = String::deserialize(deserializer)?;
-                Self::parse(&text).ok_or_else(|| serde::de::Error::custom("expected 64 hexadecimal digits"))
-            }
-        }
+        serde_as_text!($name, "64 hexadecimal digits");
     };
 }
 
@@ -100,7 +88,7 @@ impl SessionKey {
 impl Digest {
     /// Returns the digest of a content.
     #[must_use]
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn from_content(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 }
@@ -198,7 +186,7 @@ mod tests {
         let key = SessionKey::from_id("AbCdEfGhIjKlMnOp");
         assert!(!session(&key).contains("AbCdEfGhIjKlMnOp"));
         assert_eq!(SessionKey::parse(&key.to_string()), Some(key));
-        assert_ne!(key.as_bytes(), Digest::of(b"AbCdEfGhIjKlMnOp").as_bytes());
+        assert_ne!(key.as_bytes(), Digest::from_content(b"AbCdEfGhIjKlMnOp").as_bytes());
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::deadline::Deadline;
 use crate::error::StoreError;
 
 /// The number of requests at a time for one operation.
-pub(crate) const PARALLEL: usize = 16;
+pub(crate) const MAX_PARALLEL: usize = 16;
 /// The maximum size of an object that is read, in bytes.
 const MAX_OBJECT: u64 = 4 << 30;
 /// The time for a page of a listing.

@@ -8,15 +8,15 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use crate::content::{Changes, Content, Facts, Piece};
 use crate::deadline::Deadline;
-use crate::driver::{self, Finished, Versioned};
+use crate::driver::{self, OperationEnd, Versioned};
 use crate::error::{CommitError, StoreError};
 use crate::names::{self, Digest, SessionKey};
-use crate::objects::PARALLEL;
+use crate::objects::MAX_PARALLEL;
 use crate::protocol::{Intent, Outcome};
 use crate::replica::Replica;
 
 /// The number of unused blobs that are deleted together.
-const GARBAGE: usize = 16;
+const GARBAGE_BATCH: usize = 16;
 /// The maximum size of a piece that is remembered, since it is likely to move, and that of all.
 const MAX_REMEMBERED: (usize, usize) = (64 << 10, 1 << 20);
 
@@ -45,7 +45,7 @@ impl Ownership {
         Self { replica, key, held: Box::new(Mutex::new(state)) }
     }
 
-    /// Returns the session.
+    /// Returns the name of the session in the store.
     #[must_use]
     pub fn key(&self) -> SessionKey {
         self.key
@@ -130,7 +130,7 @@ impl Ownership {
                 run.into_iter().map(|piece| verify(&name, &bytes, start, piece)).collect::<Result<Vec<_>, _>>()
             }
         });
-        let found: Vec<Vec<(Piece, Bytes)>> = stream::iter(reads).buffer_unordered(PARALLEL).try_collect().await?;
+        let found: Vec<Vec<(Piece, Bytes)>> = stream::iter(reads).buffer_unordered(MAX_PARALLEL).try_collect().await?;
         Ok(found.into_iter().flatten().collect())
     }
 
@@ -202,7 +202,7 @@ impl Ownership {
         if release {
             state.is_owned = false;
         }
-        if release || state.garbage.len() >= GARBAGE {
+        if release || state.garbage.len() >= GARBAGE_BATCH {
             self.delete_garbage(&mut state);
         }
         Ok(state.held.record.sequence)
@@ -218,19 +218,19 @@ impl Ownership {
         // If this future is dropped from here on, it is unknown whether the record was written.
         state.is_owned = false;
         let shared = &self.replica.shared;
-        let finished = driver::run(shared, &self.key, intent, Some(known), deadline).await;
-        match finished {
-            Ok(Finished { outcome: Outcome::Done(record), version: Some(version), .. }) => {
+        let end = driver::run(shared, &self.key, intent, Some(known), deadline).await;
+        match end {
+            Ok(OperationEnd { outcome: Outcome::Done(record), version: Some(version), .. }) => {
                 state.held = Versioned { record, version };
                 state.is_owned = true;
                 Ok(())
             }
             // The state was stored, and the session continues elsewhere.
-            Ok(Finished { outcome: Outcome::DoneAndLost, .. }) => {
+            Ok(OperationEnd { outcome: Outcome::DoneAndLost, .. }) => {
                 state.held.record.sequence += 1;
                 Ok(())
             }
-            Ok(Finished { outcome: Outcome::Failed, error, .. }) => match error {
+            Ok(OperationEnd { outcome: Outcome::Failed, error, .. }) => match error {
                 Some(error @ StoreError::Fenced { .. }) => Err(CommitError::Fenced(error)),
                 error => {
                     state.is_owned = true;
@@ -238,7 +238,7 @@ impl Ownership {
                     Err(CommitError::NotStored(error))
                 }
             },
-            Ok(Finished { outcome: Outcome::Lost, .. }) => Err(CommitError::Lost),
+            Ok(OperationEnd { outcome: Outcome::Lost, .. }) => Err(CommitError::Lost),
             Ok(_) | Err(_) => Err(CommitError::Unknown),
         }
     }
@@ -288,7 +288,7 @@ fn verify(name: &str, bytes: &Bytes, start: u64, piece: Piece) -> Result<(Piece,
         return Err(StoreError::damaged(name, "it is too short"));
     }
     let found = bytes.slice(offset..end);
-    if Digest::of(&found) != piece.digest {
+    if Digest::from_content(&found) != piece.digest {
         return Err(StoreError::damaged(name, "its SHA-256 is another"));
     }
     Ok((piece, found))

@@ -9,9 +9,9 @@ use crate::cluster::Cluster;
 use crate::deadline::Deadline;
 use crate::error::StoreError;
 use crate::names;
-use crate::objects::PARALLEL;
+use crate::objects::MAX_PARALLEL;
 use crate::protocol::WriteId;
-use crate::registers::{self, Stamped, Version};
+use crate::registers::{self, RegisterValue, Version};
 
 /// The maximum size of a content, in bytes.
 const MAX_CONTENT: usize = 64 << 20;
@@ -47,8 +47,8 @@ pub struct Record {
     pub version: RecordVersion,
 }
 
-impl From<Stamped> for Record {
-    fn from(found: Stamped) -> Self {
+impl From<RegisterValue> for Record {
+    fn from(found: RegisterValue) -> Self {
         Self { value: found.value, version: RecordVersion { write: found.write, version: found.version } }
     }
 }
@@ -167,7 +167,7 @@ impl Records {
         let reads = changed.into_iter().map(|(name, path, tag)| async move {
             (name, tag, self.cluster.registers.read(&path, Deadline::new()).await)
         });
-        let read: Vec<_> = stream::iter(reads).buffer_unordered(PARALLEL).collect().await;
+        let read: Vec<_> = stream::iter(reads).buffer_unordered(MAX_PARALLEL).collect().await;
         for (name, tag, found) in read {
             match found {
                 Ok(Some(found)) => {

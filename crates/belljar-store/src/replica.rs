@@ -17,7 +17,7 @@ use crate::protocol::{Verdict, WriteId};
 use crate::registers::{Answer, Registers, Version};
 
 /// The time after which others may take the sessions of a replica over.
-const LEASE: Duration = Duration::from_secs(10);
+const LEASE_DURATION: Duration = Duration::from_secs(10);
 /// The maximum length of an address.
 const MAX_ADDRESS: usize = 300;
 /// The number of findings about other replicas that are remembered.
@@ -33,7 +33,7 @@ pub struct ReplicaOptions {
 
 impl Default for ReplicaOptions {
     fn default() -> Self {
-        Self { lease: LEASE }
+        Self { lease: LEASE_DURATION }
     }
 }
 
@@ -140,7 +140,7 @@ impl Replica {
         &self.shared.me.address
     }
 
-    /// Returns the cluster.
+    /// Returns the connection to the store and the coordinator that the replica has joined.
     #[must_use]
     pub fn cluster(&self) -> &Cluster {
         &self.shared.cluster

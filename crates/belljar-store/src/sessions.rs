@@ -9,10 +9,10 @@ use futures_util::{Stream, StreamExt as _, stream};
 use crate::cluster::Cluster;
 use crate::content::{Content, Facts};
 use crate::deadline::Deadline;
-use crate::driver::{self, Finished, Versioned};
+use crate::driver::{self, OperationEnd, Versioned};
 use crate::error::StoreError;
 use crate::names::{self, SessionKey};
-use crate::objects::PARALLEL;
+use crate::objects::MAX_PARALLEL;
 use crate::ownership::Ownership;
 use crate::protocol::{Intent, Outcome, Owner, Status};
 use crate::registers::Entry;
@@ -79,13 +79,13 @@ impl Replica {
         self.check()?;
         facts.check()?;
         let intent = Intent::Create { payload: Content { facts, ..Content::default() } };
-        let finished = driver::run(&self.shared, &key, intent, None, Deadline::new()).await?;
-        match finished {
-            Finished { outcome: Outcome::Done(record), version: Some(version), .. } => {
+        let end = driver::run(&self.shared, &key, intent, None, Deadline::new()).await?;
+        match end {
+            OperationEnd { outcome: Outcome::Done(record), version: Some(version), .. } => {
                 Ok(Some(Ownership::new(self.clone(), key, Versioned { record, version })))
             }
-            Finished { outcome: Outcome::Exists, .. } => Ok(None),
-            finished => Err(finished.failure("create the session")),
+            OperationEnd { outcome: Outcome::Exists, .. } => Ok(None),
+            end => Err(end.failure("create the session")),
         }
     }
 
@@ -105,9 +105,9 @@ impl Replica {
 
     async fn activate_until(&self, key: SessionKey, deadline: Deadline) -> Result<Activation, StoreError> {
         self.check()?;
-        let finished = driver::run(&self.shared, &key, Intent::Activate, None, deadline).await?;
-        match finished {
-            Finished { outcome: Outcome::Done(record), version: Some(version), was_owned, .. } => {
+        let end = driver::run(&self.shared, &key, Intent::Activate, None, deadline).await?;
+        match end {
+            OperationEnd { outcome: Outcome::Done(record), version: Some(version), was_owned, .. } => {
                 self.check()?;
                 let held = Versioned { record, version };
                 if was_owned {
@@ -115,9 +115,9 @@ impl Replica {
                 }
                 Ok(Activation::Owned(Ownership::new(self.clone(), key, held)))
             }
-            Finished { outcome: Outcome::Elsewhere(owner), .. } => Ok(Activation::Elsewhere(owner)),
-            Finished { outcome: Outcome::Missing, .. } => Ok(Activation::Missing),
-            finished => Err(finished.failure("activate the session")),
+            OperationEnd { outcome: Outcome::Elsewhere(owner), .. } => Ok(Activation::Elsewhere(owner)),
+            OperationEnd { outcome: Outcome::Missing, .. } => Ok(Activation::Missing),
+            end => Err(end.failure("activate the session")),
         }
     }
 
@@ -147,15 +147,15 @@ impl Replica {
         // The record of a deleted session has the time of its deletion.
         let facts = Facts { last_used: milliseconds_now(), ..Facts::default() };
         let intent = Intent::Delete { payload: Content { facts, ..Content::default() } };
-        let finished = driver::run(&self.shared, &key, intent, None, Deadline::new()).await?;
-        match finished.outcome {
+        let end = driver::run(&self.shared, &key, intent, None, Deadline::new()).await?;
+        match end.outcome {
             Outcome::Done(_) => {
                 self.delete_state(key).await;
                 Ok(Deletion::Deleted)
             }
             Outcome::Elsewhere(owner) => Ok(Deletion::Elsewhere(owner)),
             Outcome::Missing => Ok(Deletion::Missing),
-            _ => Err(finished.failure("delete the session")),
+            _ => Err(end.failure("delete the session")),
         }
     }
 
@@ -200,7 +200,7 @@ pub struct Sessions {
 }
 
 impl Cluster {
-    /// Returns the sessions.
+    /// Returns the sessions of the store, active in some replica or not.
     #[must_use]
     pub fn sessions(&self) -> Sessions {
         Sessions { cluster: self.clone() }
@@ -316,7 +316,7 @@ impl Cluster {
                 Ok::<_, StoreError>(found.map(read))
             })
         });
-        stream::iter(reads).buffer_unordered(PARALLEL).filter_map(|found| std::future::ready(found.transpose()))
+        stream::iter(reads).buffer_unordered(MAX_PARALLEL).filter_map(|found| std::future::ready(found.transpose()))
     }
 }
 

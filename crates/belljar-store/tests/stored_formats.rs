@@ -90,7 +90,7 @@ async fn sessions_of_an_earlier_version_are_activated() {
     let session = activate(&replica, "asleep").await;
     assert_eq!((session.epoch().await, session.sequence().await), (3, 3));
     let facts = session.facts().await;
-    let image = Digest::of(b"the image of a session");
+    let image = Digest::from_content(b"the image of a session");
     assert_eq!((facts.owner.as_deref(), facts.last_used), (Some("alice"), 1_760_000_000_000));
     assert_eq!((facts.expires, facts.images), (Some(1_860_000_000_000), vec![image]));
     assert_eq!(facts.metadata, json!({ "title": "first" }));
@@ -121,7 +121,7 @@ async fn leases_images_and_shared_records_of_an_earlier_version_are_read() {
     assert_eq!(replica.find(NodeId(GONE)).await.unwrap(), None);
     let images = replica.cluster().images();
     for image in [&b"the image of a session"[..], b"an image without a session"] {
-        assert_eq!(images.get(Digest::of(image)).await.unwrap().unwrap(), image);
+        assert_eq!(images.get(Digest::from_content(image)).await.unwrap().unwrap(), image);
     }
     let records = replica.cluster().records("runs").unwrap();
     assert_eq!(records.list("").await.unwrap(), ["run-1"]);

@@ -129,13 +129,16 @@ fn a_file_without_a_module_is_found() {
     write("alone.rs", "");
     write(
         "it/main.rs",
-        "mod a;\npub(crate) mod b;\n#[cfg(x)]\n#[path = \"c_linux.rs\"]\n#[allow(x)]\nmod c;\nmod inline {}\n",
+        "mod a;\npub(crate) mod b;\n#[cfg(x)]\n#[path = \"c_linux.rs\"]\n#[allow(x)]\nmod c;\n\
+         #[cfg_attr(windows, path = \"d_windows.rs\")]\nmod d;\nmod inline {}\n",
     );
     write("it/a.rs", "mod inner;");
     write("it/a/inner.rs", "// mod comment;");
     write("it/b/mod.rs", "mod near;");
     write("it/b/near.rs", "");
     write("it/c_linux.rs", "");
+    write("it/d.rs", "");
+    write("it/d_windows.rs", "");
     let forgotten = || forgotten(folder.path(), &roots_of_tests(folder.path()));
     assert_eq!(forgotten(), Vec::<PathBuf>::new());
     write("it/b/far.rs", "");
@@ -205,7 +208,14 @@ fn reach(file: &Path, folder: &Path, reached: &mut BTreeSet<PathBuf>) {
         r#"(?m)^\s*(?:#\[path = "([^"]+)"\]\s*(?:#\[[^\]]*\]\s*)*)?(?:pub(?:\([a-z]+\))?\s+)?mod\s+(\w+)\s*;"#,
     )
     .unwrap();
+    // The file of a module on another platform.
+    let alternative = Regex::new(r#"(?m)^\s*#\[cfg_attr\(\w+, path = "([^"]+)"\)\]"#).unwrap();
     let text = std::fs::read_to_string(file).unwrap();
+    for found in alternative.captures_iter(&text) {
+        let file = file.parent().unwrap().join(&found[1]);
+        let folder = file.parent().unwrap().to_owned();
+        reach(&file, &folder, reached);
+    }
     for found in declaration.captures_iter(&text) {
         if let Some(path) = found.get(1) {
             let file = file.parent().unwrap().join(path.as_str());

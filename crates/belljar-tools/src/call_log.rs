@@ -22,7 +22,7 @@ const MAX_ERROR: usize = 300;
 const MAX_FAILURES: usize = 10;
 const MAX_SHOWN_ARGUMENTS: usize = 80;
 
-/// How a call ended.
+/// The state of a call, or the way in which it has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]

@@ -203,7 +203,7 @@ impl Listing {
     }
 
     /// Returns the tool of a name: that in Python, or the original one with `is_original`.
-    pub(crate) fn find(&self, server: &str, name: &str, is_original: bool) -> Result<Arc<Tool>, Missing> {
+    pub(crate) fn find(&self, server: &str, name: &str, is_original: bool) -> Result<Arc<Tool>, ToolLookupError> {
         let (first, second) =
             if is_original { (&self.by_original, &self.by_name) } else { (&self.by_name, &self.by_original) };
         let at = first.get(name).or_else(|| second.get(name));
@@ -211,29 +211,29 @@ impl Listing {
             return Ok(tool.clone());
         }
         if self.denied.contains_key(name) {
-            return Err(Missing::Denied(format!("the policy denies `{server}.{name}`")));
+            return Err(ToolLookupError::Denied(format!("the policy denies `{server}.{name}`")));
         }
         let mut known: Vec<&str> = self.tools.iter().map(|tool| tool.name.as_str()).take(MAX_NAMES).collect();
         if self.tools.len() > MAX_NAMES {
             known.push("…");
         }
         let name = shorten(name, 80);
-        Err(Missing::Unknown(format!("server `{server}` has no tool `{name}`; it has {}", known.join(", "))))
+        Err(ToolLookupError::Unknown(format!("server `{server}` has no tool `{name}`; it has {}", known.join(", "))))
     }
 }
 
 /// The reason why a tool was not found.
 #[derive(Debug)]
-pub(crate) enum Missing {
+pub(crate) enum ToolLookupError {
     Denied(String),
     Unknown(String),
 }
 
-impl From<Missing> for ToolFailure {
-    fn from(missing: Missing) -> Self {
+impl From<ToolLookupError> for ToolFailure {
+    fn from(missing: ToolLookupError) -> Self {
         match missing {
-            Missing::Denied(message) => Self::Denied(message),
-            Missing::Unknown(message) => Self::Failed(message),
+            ToolLookupError::Denied(message) => Self::Denied(message),
+            ToolLookupError::Unknown(message) => Self::Failed(message),
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::policy::Effects;
 use crate::values::{Link, Part, ToolValue, binary, parse_text};
 
 /// The time for which a failure to connect is remembered, so that many calls at once make one attempt.
-const FAILURE_MEMORY: Duration = Duration::from_secs(3);
+const FAILURE_TTL: Duration = Duration::from_secs(3);
 /// The time for which a list of tools is used without asking the client, which caches it and knows of changes.
 const LIST_AGE: Duration = Duration::from_secs(1);
 /// The maximum number of a server's resources that code can list.
@@ -120,7 +120,7 @@ impl Connection {
             return Ok(state.generation);
         }
         if let Some((when, failure)) = &state.failure
-            && when.elapsed() < FAILURE_MEMORY
+            && when.elapsed() < FAILURE_TTL
         {
             return Err(failure.clone());
         }

@@ -31,7 +31,7 @@ use tokio::task::AbortHandle;
 
 use crate::approval::{Approver, RunGrants, SessionGrants};
 use crate::call_log::{CallInProgress, CallLog, CallStatus, Recorder, ToolEvents};
-use crate::catalogue::{Missing, Server, Tools};
+use crate::catalogue::{Server, ToolLookupError, Tools};
 use crate::connection::CallFailure;
 use crate::description::Detail;
 use crate::durable::{CallJournal, CallStage, SavedOperation, SavedRun};
@@ -154,7 +154,9 @@ impl ToolRun {
                 // Pinned here: each future that the work is moved into would reserve room for it once more.
                 let mut work = pin!(async {
                     match begun? {
-                        Some(begun) => shared.call(Operating { id, stage }, begun).await.map_err(FunctionError::from),
+                        Some(begun) => {
+                            shared.call(OperationNumber { id, stage }, begun).await.map_err(FunctionError::from)
+                        }
                         None => Box::pin(shared.operate(&name, &arguments)).await,
                     }
                 });
@@ -218,7 +220,7 @@ fn arguments<T: DeserializeOwned>(encoded: &EncodedValue) -> Result<T, FunctionE
 
 impl Shared {
     /// Begins the record of an operation that calls a tool or reads a resource. Returns `None` for all others.
-    fn begin(&self, name: &str, encoded: &EncodedValue) -> Result<Option<Box<BegunCall>>, FunctionError> {
+    fn begin(&self, name: &str, encoded: &EncodedValue) -> Result<Option<Box<PendingCall>>, FunctionError> {
         let call = match name.strip_prefix(TOOL_OPERATIONS).unwrap_or_default() {
             "call" => {
                 let (server, tool, arguments, line, is_original) = arguments(encoded)?;
@@ -233,7 +235,7 @@ impl Shared {
         };
         let record = self.recorder.begin(&call.server, &call.tool, &call.arguments);
         // Boxed: each of the futures that it passes through would reserve room for it.
-        Ok(Some(Box::new(BegunCall { call, record })))
+        Ok(Some(Box::new(PendingCall { call, record })))
     }
 
     /// Handles an operation that is no call.
@@ -278,7 +280,7 @@ impl Shared {
         match self.tools.listing(server).await?.find(&server.name, name, false) {
             Ok(tool) => Ok(encode_plain(&tool.function().for_guest())?),
             // Python reports a missing name in a module as this class.
-            Err(Missing::Unknown(message)) => Err(FunctionError { name: "AttributeError".into(), message }),
+            Err(ToolLookupError::Unknown(message)) => Err(FunctionError { name: "AttributeError".into(), message }),
             Err(denied) => Err(ToolFailure::from(denied).into()),
         }
     }
@@ -300,15 +302,15 @@ impl Shared {
     }
 
     /// Counts a call, sends it, and records its result.
-    async fn call(&self, operating: Operating, begun: Box<BegunCall>) -> Result<EncodedValue, ToolFailure> {
+    async fn call(&self, operation: OperationNumber, begun: Box<PendingCall>) -> Result<EncodedValue, ToolFailure> {
         let call = &begun.call;
         let span = self.begin_span(call);
         let limit = self.tools.limits.calls;
         let result = match self.calls.fetch_add(1, Ordering::Relaxed) {
             count if count < limit => {
                 let sent = match &call.resource {
-                    Some(uri) => span.trace().run(Box::pin(self.read(operating, call, uri))).await,
-                    None => span.trace().run(Box::pin(self.call_tool(operating, call))).await,
+                    Some(uri) => span.trace().run(Box::pin(self.read(operation, call, uri))).await,
+                    None => span.trace().run(Box::pin(self.call_tool(operation, call))).await,
                 };
                 sent.and_then(|value| self.within_size(value))
             }
@@ -326,17 +328,17 @@ impl Shared {
     }
 
     /// Records that a call is about to be sent, so that it is not sent again after a restart.
-    fn before_sending(&self, operating: Operating, is_repeatable: bool) -> Result<(), ToolFailure> {
+    fn before_sending(&self, operation: OperationNumber, is_repeatable: bool) -> Result<(), ToolFailure> {
         let Some(journal) = &self.journal else { return Ok(()) };
         let sent = CallStage::Sent { is_repeatable };
         let record = || {
             if let Some(saved) =
-                self.operations.lock().get_mut(&operating.id).and_then(|operation| operation.saved.as_mut())
+                self.operations.lock().get_mut(&operation.id).and_then(|operation| operation.saved.as_mut())
             {
                 saved.stage = sent;
             }
         };
-        let recorded = journal.before_sending(operating.id, is_repeatable, &record);
+        let recorded = journal.before_sending(operation.id, is_repeatable, &record);
         recorded.map_err(|error| ToolFailure::Failed(format!("the call was not sent: its record failed: {error}")))
     }
 
@@ -354,8 +356,8 @@ impl Shared {
         Ok(value)
     }
 
-    async fn call_tool(&self, operating: Operating, call: &Call) -> Result<EncodedValue, ToolFailure> {
-        if operating.stage == (CallStage::Sent { is_repeatable: false }) {
+    async fn call_tool(&self, operation: OperationNumber, call: &Call) -> Result<EncodedValue, ToolFailure> {
+        if operation.stage == (CallStage::Sent { is_repeatable: false }) {
             return Err(ToolFailure::Interrupted(format!("{}.{}", call.server, call.tool)));
         }
         let server = self.tools.server(&call.server)?;
@@ -364,10 +366,10 @@ impl Shared {
         let given = serde_json::from_str(&call.arguments);
         let given = given.map_err(|error| ToolFailure::Failed(format!("the arguments are not JSON: {error}")))?;
         let checked = if call.is_original { tool.check_schema(given)? } else { tool.check(given)? };
-        self.authorize(operating, &tool, call).await?;
+        self.authorize(operation, &tool, call).await?;
         let timeout = self.tools.limits.timeout;
         let _permit = self.permits.acquire().await;
-        self.before_sending(operating, tool.definition.effects.is_repeatable())?;
+        self.before_sending(operation, tool.definition.effects.is_repeatable())?;
         let sent = server.connection.call(&tool.definition.name, checked);
         encode(in_time(|| tool.path(), timeout, sent).await?)
     }
@@ -380,18 +382,18 @@ impl Shared {
         self.within_size(encode_plain(&links)?)
     }
 
-    async fn read(&self, operating: Operating, call: &Call, uri: &str) -> Result<EncodedValue, ToolFailure> {
+    async fn read(&self, operation: OperationNumber, call: &Call, uri: &str) -> Result<EncodedValue, ToolFailure> {
         let server = self.tools.server(&call.server)?;
         self.allow_resources(server)?;
         let effects = Effects { read_only: true, destructive: false, idempotent: true };
-        if self.tools.policy.approval.requires_approval(effects) && !operating.is_sent() {
+        if self.tools.policy.approval.requires_approval(effects) && !operation.is_sent() {
             // A grant is for one server's resources, not for one URI: its identity has no schema.
             let fingerprint = resources_fingerprint(&server.original);
-            self.ask(operating, call, &server.name, RESOURCES, fingerprint).await?;
+            self.ask(operation, call, &server.name, RESOURCES, fingerprint).await?;
         }
         let timeout = self.tools.limits.timeout;
         let _permit = self.permits.acquire().await;
-        self.before_sending(operating, true)?;
+        self.before_sending(operation, true)?;
         encode(in_time(|| format!("{}.{RESOURCES}", server.name), timeout, server.connection.read(uri)).await?)
     }
 
@@ -406,12 +408,12 @@ impl Shared {
 
 /// The number of an operation, and the stage that it had reached in another process.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Operating {
+pub(crate) struct OperationNumber {
     pub(crate) id: u64,
     pub(crate) stage: CallStage,
 }
 
-impl Operating {
+impl OperationNumber {
     fn is_sent(self) -> bool {
         matches!(self.stage, CallStage::Sent { .. })
     }
@@ -430,7 +432,7 @@ struct Call {
 }
 
 /// A call that is recorded from when the code has made it.
-struct BegunCall {
+struct PendingCall {
     call: Call,
     record: CallInProgress,
 }

@@ -146,10 +146,11 @@ fn measure_requests(site: &Site) -> Finding<()> {
 }
 
 fn measure_unused(site: &Site) -> Finding<()> {
-    let (mut with, mut without) = (Sample::default(), Sample::default());
-    let options = site.options();
+    let (mut with_option, mut with_files, mut without) = (Sample::default(), Sample::default(), Sample::default());
+    let (option, files) = (["--allow-net".to_owned(), "example.org".to_owned()], site.options());
     for _ in 0..RUNS {
-        for (sample, options) in [(&mut with, &options[..]), (&mut without, &[])] {
+        let samples = [(&mut with_option, &option[..]), (&mut with_files, &files[..]), (&mut without, &[])];
+        for (sample, options) in samples {
             let mut command = Command::new(support::program());
             command.arg("run").args(options).args(["-c", "import json; json.dumps([1])"]);
             let (time, status) = timed(|| command.status());
@@ -170,7 +171,11 @@ fn measure_unused(site: &Site) -> Finding<()> {
         }
     }
     let mut table = Table::new(&["ms", "with a policy: median", "min", "without: median", "min"]);
-    for (title, with, without) in [("`belljar run`", &with, &without), ("`run_python_code`", &calls[0], &calls[1])] {
+    for (title, with, without) in [
+        ("`belljar run --allow-net`", &with_option, &without),
+        ("`belljar run --net-policy --net-ca`", &with_files, &without),
+        ("`run_python_code`", &calls[0], &calls[1]),
+    ] {
         let values = [with.median(), with.min(), without.median(), without.min()].map(|value| format!("{value:.2}"));
         table.row(&[title, &values[0], &values[1], &values[2], &values[3]]);
     }

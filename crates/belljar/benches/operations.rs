@@ -1,4 +1,6 @@
 //! The cost of the audit log and of the console: warm calls over HTTP to servers with and without them, in turns.
+//!
+//! Two servers have neither: the difference between them is that of chance.
 
 mod support;
 
@@ -7,31 +9,37 @@ use support::http::HttpServer;
 use support::{Finding, Sample, Table, timed};
 
 const CALLS: usize = 3000;
-const WARM_UP: usize = 200;
+/// More than the calls and cells that the console keeps: from then on, each record takes the place of another.
+const WARM_UP: usize = 1500;
 
 fn main() -> Finding<()> {
     let directory = tempfile::tempdir()?;
     let file = |name: &str| directory.path().join(name).to_str().map(str::to_owned).ok_or("not UTF-8");
     let (log, both) = (file("audit.log")?, file("both.log")?);
     let usual = ["--toolset", "all", "--no-install"];
-    let settings: [(&str, Vec<&str>); 3] = [
+    let settings: [(&str, Vec<&str>); 5] = [
         ("neither", Vec::new()),
+        ("neither, again", Vec::new()),
         ("`--audit FILE`", vec!["--audit", &log]),
+        ("`--console`", vec!["--console"]),
         ("`--audit FILE --console`", vec!["--audit", &both, "--console"]),
     ];
     let servers = settings.each_ref().map(|(_, options)| HttpServer::start(&[&usual[..], options].concat()));
     let mut clients = Vec::new();
-    for (place, server) in servers.iter().enumerate() {
+    for server in &servers {
         let server = server.as_ref().map_err(|error| error.to_string())?;
         let mut client = server.client(None)?;
         let opened = client.call("execute_code", &json!({ "code": "x = 1" }))?;
         let session = opened["session_info"]["session_id"].as_str().ok_or("no session")?.to_owned();
-        clients.push((place, client, session, Sample::default(), Sample::default()));
+        clients.push((client, session, Sample::default(), Sample::default()));
     }
     for number in 0..WARM_UP + CALLS {
-        // Each server is the first one in a third of the rounds: the one after another finds warmer caches.
-        clients.rotate_left(1);
-        for (_, client, session, calls, cells) in &mut clients {
+        // Each server is called equally often after each other one, since the caches depend on that: the number of
+        // servers is prime, so that each stride reaches all of them.
+        let count = clients.len();
+        let stride = 1 + number / count % (count - 1);
+        for place in 0..count {
+            let (client, session, calls, cells) = &mut clients[(number + place * stride) % count];
             let (call, answer) = timed(|| client.run("1 + 1"));
             answer?;
             let cell = json!({ "code": "x += 1", "session_id": session });
@@ -44,8 +52,7 @@ fn main() -> Finding<()> {
         }
     }
     let mut table = Table::new(&["server", "`1 + 1`, p50 ms", "p95 ms", "`x += 1`, p50 ms", "p95 ms"]);
-    clients.sort_by_key(|client| client.0);
-    for ((name, _), (_, _, _, calls, cells)) in settings.iter().zip(&clients) {
+    for ((name, _), (_, _, calls, cells)) in settings.iter().zip(&clients) {
         let times = [calls.median(), calls.quantile(0.95), cells.median(), cells.quantile(0.95)];
         let times = times.map(|time| format!("{time:.3}"));
         table.row(&[*name, &times[0], &times[1], &times[2], &times[3]]);

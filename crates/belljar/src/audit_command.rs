@@ -136,14 +136,14 @@ fn show(arguments: &ShowArguments) -> std::io::Result<()> {
         if *json {
             print_line(line);
         } else {
-            print_line(described(record));
+            print_line(record_line(record));
         }
         Ok(())
     })
 }
 
 /// Returns a record as a line for people. Texts in it may come from code.
-fn described(record: &Map<String, Value>) -> String {
+fn record_line(record: &Map<String, Value>) -> String {
     let text = |name: &str| record.get(name).and_then(Value::as_str);
     let mut words = vec![text("time").unwrap_or_default().to_owned(), text("event").unwrap_or_default().to_owned()];
     words.extend(text("name").map(str::to_owned));

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use belljar_core::Progress;
+use belljar_emscripten::Target;
 use belljar_python::Python;
 use clap::Args;
 
@@ -19,8 +20,16 @@ use crate::progress;
 pub(crate) struct BundleArguments {
     /// Directory to create.
     directory: PathBuf,
+    /// Platform that the files are for, by rustc's name. Others than this program's need a build with the feature
+    /// `cross-compile`.
+    #[arg(long, value_name = "TRIPLE", value_parser = parse_target)]
+    target: Option<Target>,
     #[command(flatten)]
     packages: PackageOptions,
+}
+
+fn parse_target(text: &str) -> Result<Target, String> {
+    Target::from_triple(text).ok_or_else(|| "this build does not compile for this platform".into())
 }
 
 /// Compiles CPython for all processors of the platform, builds the image of sessions, and copies these files into a new
@@ -33,12 +42,12 @@ pub(crate) fn bundle(global: &GlobalOptions, arguments: &BundleArguments) -> Exi
 }
 
 fn write(global: &GlobalOptions, arguments: &BundleArguments) -> Result<(), CommandError> {
-    let BundleArguments { directory, packages } = arguments;
+    let BundleArguments { directory, target, packages } = arguments;
     if directory.exists() {
         return Err(CommandError::new(format!("{} exists already", directory.display())));
     }
     let progress: Arc<dyn Progress> = Arc::from(progress::reporter(global.quiet));
     let source = |python: &Python| source(python, packages, global.offline(), progress.clone());
-    Python::write_bundle(&global.options()?, source, directory, &*progress)?;
+    Python::write_bundle(&global.options()?, target.unwrap_or(Target::HOST), source, directory, &*progress)?;
     Ok(())
 }

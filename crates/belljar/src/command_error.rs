@@ -6,7 +6,7 @@ use std::fmt;
 use crate::hint::Hint;
 
 /// An error of a command: a fact, and perhaps a hint at a remedy.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct CommandError {
     message: String,
     hint: Option<String>,

@@ -4,12 +4,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use signal_hook::consts::SIGINT;
-use signal_hook::iterator::Signals;
 
 use crate::command_error::CommandError;
 use crate::exit_code::{INTERRUPTED, exit};
 use crate::outcome::fail;
+use crate::signals::{self, Signal};
 
 /// The handler of Ctrl-C. Clones share it.
 #[derive(Clone, Default)]
@@ -42,14 +41,23 @@ impl Interrupts {
 
 /// Runs `work` on a guest thread and returns its result. Another thread handles Ctrl-C meanwhile.
 pub(crate) fn run_interruptible(work: impl FnOnce(&Interrupts) -> ExitCode + Send) -> ExitCode {
+    run_interruptible_during(work, || ())
+}
+
+/// Does the same as [`run_interruptible`]. The calling thread does `meanwhile` before it waits.
+pub(crate) fn run_interruptible_during(
+    work: impl FnOnce(&Interrupts) -> ExitCode + Send,
+    meanwhile: impl FnOnce(),
+) -> ExitCode {
     let interrupts = Interrupts::default();
     let handler = interrupts.clone();
     // The handler is installed while the work starts: installing it first would delay every start.
-    std::thread::spawn(move || match Signals::new([SIGINT]) {
-        Ok(mut signals) => signals.forever().for_each(|_| handler.on_ctrl_c()),
-        Err(error) => tracing::warn!(%error, "failed to handle Ctrl-C: it will end the process immediately"),
+    std::thread::spawn(move || {
+        if let Err(error) = signals::for_each(&[Signal::Interrupt], |_| handler.on_ctrl_c()) {
+            tracing::warn!(%error, "failed to handle Ctrl-C: it will end the process immediately");
+        }
     });
-    match belljar_python::on_guest_thread(|| work(&interrupts)) {
+    match belljar_python::on_guest_thread_during(|| work(&interrupts), meanwhile) {
         Ok(code) => code,
         Err(error) => fail(CommandError::new(format!("failed to start a thread: {error}"))),
     }

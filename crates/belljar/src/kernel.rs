@@ -13,8 +13,6 @@ use belljar_python::Python;
 use belljar_python::runtime::Release;
 use belljar_python::{BackendOptions, RuntimeLoader, WasmBackend};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
 use crate::command_error::CommandError;
 use crate::config::executable_path;
@@ -27,6 +25,7 @@ use crate::packages::{PackageOptions, Packages};
 use crate::progress;
 use crate::sandbox_options::{NativeSettings, Sandbox, SandboxOptions};
 use crate::shutdown::BackendTracker;
+use crate::signals::{self, Signal};
 use crate::tools::{self, ToolOptions};
 
 /// The interval at which a kernel checks that its parent process still exists.
@@ -293,12 +292,14 @@ fn backend(
 /// Handles signals: SIGINT interrupts the cell, for frontends without a control channel, and SIGTERM shuts the kernel
 /// down.
 fn handle_signals(control: Control) {
-    std::thread::spawn(move || match Signals::new([SIGINT, SIGTERM]) {
-        Ok(mut signals) => signals.forever().for_each(|signal| match signal {
-            SIGINT => control.interrupt(),
-            _ => control.shut_down(),
-        }),
-        Err(error) => tracing::warn!(%error, "failed to handle signals: they will end the kernel immediately"),
+    std::thread::spawn(move || {
+        let handle = |signal| match signal {
+            Signal::Interrupt => control.interrupt(),
+            Signal::Terminate => control.shut_down(),
+        };
+        if let Err(error) = signals::for_each(&[Signal::Interrupt, Signal::Terminate], handle) {
+            tracing::warn!(%error, "failed to handle signals: they will end the kernel immediately");
+        }
     });
 }
 

@@ -2,6 +2,25 @@
 //!
 //! It is a library so that the Python package, whose extension module contains all other crates as well, can offer the
 //! command without a second copy of them.
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | `cli`, `global_options`, `value_parsers` | the commands, the options of each, and how values are read |
+//! | `run`, `run_arguments`, `run_context`, `program_run` | `belljar run`: a program, and its repetition with a package that it lacked |
+//! | `run_notebook`, `prompt` | `belljar run` of a notebook, and `-i` |
+//! | `siblings`, `mount`, `lost_files` | files of a program: its own modules, directories of the host, and what is lost with the sandbox |
+//! | `serve`, `access`, `quotas`, `reload`, `shutdown` | servers: transports, access, shares, SIGHUP, and their end |
+//! | `session_options`, `cluster_options`, `store_credentials` | options of sessions and of the stores that keep them |
+//! | `sandbox_options`, `isolation`, `limits`, `network`, `packages` | options of sandboxes, of limits, of the network and of packages |
+//! | `tools`, `call`, `config` | MCP servers: for code, `belljar call`, and the configuration of clients |
+//! | `admin`, `health_check` | `belljar admin` and `belljar healthcheck`, for running servers |
+//! | `session_commands`, `session_place`, `run_commands` | `belljar sessions` and `belljar runs`, for a directory or a store |
+//! | `audit_command`, `audit_options`, `observability` | `belljar audit`; the audit log, logs and OpenTelemetry of a process |
+//! | `kernel`, `monty`, `native` | `belljar kernel`, `belljar monty`, `belljar native` |
+//! | `cache`, `bundle`, `warmup`, `background` | prebuilt files: the cache, the bundle, and work ahead of time or in the background |
+//! | `man` | `belljar man` |
+//! | `outcome`, `exit_code`, `command_error`, `hint` | how code ended, exit statuses, errors and hints |
+//! | `console`, `terminal_filter`, `untrusted_text`, `progress`, `interrupt` | the terminal: output, its filter, progress, Ctrl-C |
 
 mod access;
 mod admin;
@@ -50,6 +69,7 @@ mod session_options;
 mod session_place;
 mod shutdown;
 mod siblings;
+mod signals;
 mod store_credentials;
 mod terminal_filter;
 mod tools;
@@ -66,7 +86,14 @@ use belljar_server::HttpTransport;
 use clap::CommandFactory;
 
 use cli::{Cli, Command};
+use interrupt::Interrupts;
+use network::NetworkReader;
 use observability::Observability;
+
+/// The example of the README, which is compiled as a documentation test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
 
 /// The installation of the command as a part of another program.
 #[derive(Debug, Clone)]
@@ -102,7 +129,9 @@ pub fn run(arguments: Vec<OsString>, installation: Option<Installation>) -> Exit
     };
     match cli.command {
         Command::Run(ref arguments) => {
-            interrupt::run_interruptible(|interrupts| run::run(&cli.global, arguments, interrupts))
+            let network = NetworkReader::new(&arguments.network);
+            let work = |interrupts: &Interrupts| run::run(&cli.global, arguments, &network, interrupts);
+            interrupt::run_interruptible_during(work, || network.read())
         }
         Command::Stdio(ref arguments) => serve::stdio(&cli.global, arguments, observability),
         Command::StreamableHttp(ref arguments) => {

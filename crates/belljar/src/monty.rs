@@ -54,7 +54,7 @@ fn run(global: &GlobalOptions, arguments: &MontyArguments) -> Result<(), Command
     });
     let network = arguments.network.network()?;
     let options = BackendOptions { limits: arguments.limits.for_run(), network, ..BackendOptions::default() };
-    let worker_options = worker_options(Arc::new(runtime), options, DumpKey::of_local_workers());
+    let worker_options = worker_options(Arc::new(runtime), options, DumpKey::for_local_workers());
     tracker.add(&worker_options.backend);
     let (link, parent) = Link::to_stream(std::io::stdout());
     std::thread::spawn(move || {

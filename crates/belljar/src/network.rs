@@ -1,7 +1,7 @@
 //! The network that code may use: options, and the policy that they make.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use belljar_core::{ConnectionLog, ConnectionRecord, RecordedConnections, parse_size};
@@ -70,6 +70,11 @@ impl NetworkArguments {
         self.allow_net.is_empty() && self.net_policy.is_none() && self.secrets.is_empty()
     }
 
+    /// Returns whether [`NetworkArguments::network`] parses files.
+    fn has_files(&self) -> bool {
+        !self.is_empty() && (self.net_policy.is_some() || !self.net_ca.is_empty())
+    }
+
     /// Returns the first of the given options that give code access to the network.
     #[cfg(target_os = "linux")]
     pub(crate) fn first_given(&self) -> Option<&'static str> {
@@ -136,6 +141,35 @@ impl NetworkArguments {
             NetworkError::Trust(_) => CommandError::from_error(&error).context("--net-ca"),
             _ => CommandError::from_error(&error),
         })
+    }
+}
+
+/// The network of a command, whose files another thread reads while the command opens Python. The code that parses them
+/// is not in use otherwise: with its page faults, it takes a few hundred microseconds.
+pub(crate) struct NetworkReader<'a> {
+    arguments: &'a NetworkArguments,
+    network: OnceLock<Result<Option<Arc<Network>>, CommandError>>,
+}
+
+impl<'a> NetworkReader<'a> {
+    /// Creates the network of these arguments, which has not been read.
+    pub(crate) fn new(arguments: &'a NetworkArguments) -> Self {
+        Self { arguments, network: OnceLock::new() }
+    }
+
+    /// Reads the files, unless another thread does or has done so. Without files there is nothing to do in advance.
+    pub(crate) fn read(&self) {
+        if self.arguments.has_files() {
+            self.network.get_or_init(|| self.arguments.network());
+        }
+    }
+
+    /// Returns the network as [`NetworkArguments::network`] does.
+    ///
+    /// # Errors
+    /// As [`NetworkArguments::network`].
+    pub(crate) fn network(&self) -> Result<Option<Arc<Network>>, CommandError> {
+        self.network.get_or_init(|| self.arguments.network()).clone()
     }
 }
 

@@ -18,7 +18,7 @@ use crate::exit_code::NOT_STARTED;
 use crate::global_options::GlobalOptions;
 use crate::interrupt::Interrupts;
 use crate::mount::Mount;
-use crate::network::LoggedConnections;
+use crate::network::{LoggedConnections, NetworkReader};
 use crate::outcome::{Report, explain, fail, hint_about, hint_about_files, status};
 use crate::packages::Packages;
 use crate::program_run::ProgramRun;
@@ -36,18 +36,24 @@ struct Program {
 }
 
 /// Runs `belljar run` and returns the exit status.
-pub(crate) fn run(global: &GlobalOptions, arguments: &RunArguments, interrupts: &Interrupts) -> ExitCode {
+pub(crate) fn run(
+    global: &GlobalOptions,
+    arguments: &RunArguments,
+    network: &NetworkReader<'_>,
+    interrupts: &Interrupts,
+) -> ExitCode {
     if let Ok((Some(file), rest)) = arguments.file_and_args()
         && run_notebook::is_notebook(file)
     {
-        return run_notebook::run(global, arguments, file, rest, interrupts);
+        return run_notebook::run(global, arguments, network, file, rest, interrupts);
     }
-    run_program(global, arguments, interrupts).unwrap_or_else(fail)
+    run_program(global, arguments, network, interrupts).unwrap_or_else(fail)
 }
 
 fn run_program(
     global: &GlobalOptions,
     arguments: &RunArguments,
+    network: &NetworkReader<'_>,
     interrupts: &Interrupts,
 ) -> Result<ExitCode, CommandError> {
     let mut program = program(arguments)?;
@@ -76,7 +82,7 @@ fn run_program(
     }
     let code = program.as_ref().map_or("", |program| program.request.code.as_str());
     let terminal = Terminal::new(arguments.raw);
-    let network = arguments.network.network()?;
+    let network = network.network()?;
     let has_environment =
         !arguments.env.is_empty() || network.as_ref().is_some_and(|network| !network.secrets().is_empty());
     let connections = Arc::new(LoggedConnections::default());
@@ -240,7 +246,7 @@ fn module_program(module: &str) -> String {
 fn siblings_of(file: &str, code: &str, arguments: &RunArguments) -> Result<Siblings, CommandError> {
     match mounted_folder(arguments) {
         Some(folder) => Siblings::find(folder, [code]),
-        None => Siblings::of_script(file.as_ref(), code),
+        None => Siblings::for_script(file.as_ref(), code),
     }
 }
 

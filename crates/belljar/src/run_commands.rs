@@ -134,7 +134,7 @@ fn list(directory: &SessionDirArgs, as_json: bool) -> Result<(), CommandError> {
     for listed in waiting_runs(directory)? {
         let info = &listed.run.info;
         if as_json {
-            print_line(described(&listed).to_string());
+            print_line(listed_as_json(&listed).to_string());
             continue;
         }
         let question = listed.run.questions.first().map_or("", |question| question.message.as_str());
@@ -215,16 +215,11 @@ fn answer(args: &RunArgs, answer: &RunAnswer, what: &str) -> Result<(), CommandE
             .with_hint("`belljar runs cancel` interrupts it"));
     };
     let command = RunCommand::Answer { call: question.call, answer: answer.clone() };
-    args.directory.existing_store()?.command_run(&listed.run.info.id, &command)?;
-    print_line(format!("{what}: {}", first_line(&question.message)));
-    Ok(())
+    args.submit(&listed, &command, what, &first_line(&question.message))
 }
 
 fn cancel(args: &RunArgs) -> Result<(), CommandError> {
-    let listed = args.find()?;
-    args.directory.existing_store()?.command_run(&listed.run.info.id, &RunCommand::Cancel)?;
-    print_line(format!("cancelled: {}", args.run));
-    Ok(())
+    args.submit(&args.find()?, &RunCommand::Cancel, "cancelled", &args.run)
 }
 
 /// Returns the runs that wait. Those whose code ran when their server ended are gone.
@@ -244,6 +239,20 @@ impl RunArgs {
         })
     }
 
+    /// Stores a command for the server, and prints what it does to which `object`. Another command that no server has
+    /// taken yet is replaced.
+    fn submit(&self, listed: &ListedRun, command: &RunCommand, what: &str, object: &str) -> Result<(), CommandError> {
+        let store = self.directory.existing_store()?;
+        let id = &listed.run.info.id;
+        if store.pending_run_command(id).as_ref() == Some(command) {
+            print_line(format!("already {what}, and no server has continued the run yet: {object}"));
+            return Ok(());
+        }
+        store.command_run(id, command)?;
+        print_line(format!("{what}: {object}"));
+        Ok(())
+    }
+
     /// Finds the result of a run that has ended, and whose client had left.
     fn find_result(&self) -> Result<Option<StoredResult>, CommandError> {
         let Some(id) = RunId::parse(&self.run) else { return Ok(None) };
@@ -251,7 +260,7 @@ impl RunArgs {
     }
 }
 
-fn described(listed: &ListedRun) -> serde_json::Value {
+fn listed_as_json(listed: &ListedRun) -> serde_json::Value {
     let ListedRun { session, run, .. } = listed;
     json!({
         "run": run.info.id,

@@ -16,6 +16,7 @@ use crate::command_error::CommandError;
 use crate::console::Terminal;
 use crate::global_options::GlobalOptions;
 use crate::interrupt::Interrupts;
+use crate::network::NetworkReader;
 use crate::outcome::fail;
 use crate::packages::Packages;
 use crate::run_arguments::{RunArguments, similar_option};
@@ -32,13 +33,14 @@ pub(crate) fn is_notebook(file: &str) -> bool {
 pub(crate) fn run(
     global: &GlobalOptions,
     arguments: &RunArguments,
+    network: &NetworkReader<'_>,
     file: &str,
     rest: &[String],
     interrupts: &Interrupts,
 ) -> ExitCode {
     let terminal = Terminal::new(arguments.raw);
     let result = target(arguments, rest).and_then(|output| {
-        let (notebook, error) = execute(global, arguments, file, interrupts)?;
+        let (notebook, error) = execute(global, arguments, network, file, interrupts)?;
         write(&notebook, output.as_deref(), &terminal)?;
         Ok(error)
     });
@@ -74,6 +76,7 @@ fn target(arguments: &RunArguments, rest: &[String]) -> Result<Option<PathBuf>, 
 fn execute(
     global: &GlobalOptions,
     arguments: &RunArguments,
+    network: &NetworkReader<'_>,
     file: &str,
     interrupts: &Interrupts,
 ) -> Result<(Notebook, Option<String>), CommandError> {
@@ -93,7 +96,7 @@ fn execute(
         packages = packages.with_tools();
     }
     let runtime = RuntimeLoader::from(packages.into_runtime(python.clone()));
-    let network = arguments.network.network()?;
+    let network = network.network()?;
     let options =
         BackendOptions { limits: arguments.limits.for_run(), color: true, network, ..BackendOptions::default() };
     let backend = WasmBackend::with_options(Arc::new(runtime), options);

@@ -58,7 +58,7 @@ impl Siblings {
     ///
     /// # Errors
     /// The same as those of [`Siblings::find`].
-    pub(crate) fn of_script(script: &Path, source: &str) -> Result<Self, CommandError> {
+    pub(crate) fn for_script(script: &Path, source: &str) -> Result<Self, CommandError> {
         match script.canonicalize().ok().filter(|file| file.is_file()).as_deref().and_then(Path::parent) {
             Some(folder) => Self::find(folder, [source]),
             None => Ok(Self::default()),

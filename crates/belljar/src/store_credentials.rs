@@ -28,7 +28,7 @@ pub(crate) fn variables(store: &StoreUrl) -> Result<Variables, CommandError> {
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let mut variables: Pairs = unicode.collect();
     if store.kind() == StoreKind::S3 {
-        let profile = of_profile(&variables, std::env::home_dir().as_deref())?;
+        let profile = profile_variables(&variables, std::env::home_dir().as_deref())?;
         variables.extend(profile);
     }
     Ok(variables.into_iter().collect())
@@ -36,7 +36,7 @@ pub(crate) fn variables(store: &StoreUrl) -> Result<Variables, CommandError> {
 
 /// Returns the variables that are not set and that the profile has. An access key in the environment has precedence
 /// over a profile.
-fn of_profile(variables: &[(String, String)], home: Option<&Path>) -> Result<Pairs, CommandError> {
+fn profile_variables(variables: &[(String, String)], home: Option<&Path>) -> Result<Pairs, CommandError> {
     let get = |name: &str| find(variables, name).filter(|value| !value.is_empty());
     let Some(profile) = get("AWS_PROFILE").filter(|_| get("AWS_ACCESS_KEY_ID").is_none()) else {
         return Ok(Vec::new());
@@ -120,7 +120,7 @@ mod tests {
         std::fs::write(home.path().join(".aws/credentials"), CREDENTIALS).unwrap();
         std::fs::write(home.path().join(".aws/config"), CONFIG).unwrap();
         let set: Pairs = set.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        of_profile(&set, Some(home.path()))
+        profile_variables(&set, Some(home.path()))
     }
 
     fn values(pairs: &[(String, String)]) -> Vec<&str> {

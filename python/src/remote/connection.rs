@@ -74,13 +74,14 @@ pub(super) struct Answer {
 
 impl Server {
     pub(super) fn new(settings: &Settings) -> Result<Self, Error> {
-        let invalid = |error: McpError| argument(error.to_string());
-        let mut builder = McpServerStreamableHttp::new(&settings.url).map_err(invalid)?;
+        let invalid = |name: &str, error: McpError| argument(format!("{name}: {error}"));
+        let builder = McpServerStreamableHttp::new(&settings.url);
+        let mut builder = builder.map_err(|error| invalid("url", error))?;
         if let Some(token) = &settings.token {
             builder = builder.bearer_token(token);
         }
         for (name, value) in &settings.headers {
-            builder = builder.header(name, value).map_err(invalid)?;
+            builder = builder.header(name, value).map_err(|error| invalid("headers", error))?;
         }
         let builder = builder
             .timeout(seconds(settings.timeout, "timeout")?)

@@ -85,7 +85,8 @@ impl RemoteRuntime {
     /// Fails: a server accepts no dumps.
     fn load(&self, dump: &[u8]) -> PyResult<RemoteSession> {
         let _ = dump;
-        Err(unsupported("load").into())
+        let instead = "a server restores no memory that a client sends. Load it with a Sandbox in this process";
+        Err(unsupported("load", instead).into())
     }
 
     /// Connects.
@@ -108,10 +109,9 @@ fn argument(message: String) -> Error {
     Error::new(ErrorKind::Argument, message)
 }
 
-/// Returns the error of an operation that servers do not offer.
-fn unsupported(operation: &str) -> Error {
-    let message = format!("{operation}: a server does not support this; a Sandbox in this process does");
-    Error::new(ErrorKind::Unsupported, message)
+/// Returns the error of an operation that servers do not offer, with the reason and what to use instead.
+fn unsupported(operation: &str, instead: &str) -> Error {
+    Error::new(ErrorKind::Unsupported, format!("{operation}: {instead}"))
 }
 
 /// Starts a call that runs code. If its job is cancelled, the request is cancelled on the server.

@@ -164,7 +164,9 @@ impl RemoteSession {
     #[pyo3(signature = (on_end))]
     fn dump(&self, on_end: Option<Py<PyAny>>) -> PyResult<Job> {
         let _ = on_end;
-        Err(unsupported("dump").into())
+        let instead = "a server does not send the memory of its sessions. `fork` copies a session there, and \
+             files.read returns its files";
+        Err(unsupported("dump", instead).into())
     }
 
     /// Replaces the interpreter by a new one. The files stay.

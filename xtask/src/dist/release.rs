@@ -3,9 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde_json::Value;
-
-use crate::workspace::as_by_hand;
+use crate::cargo_graph::cargo_metadata;
 
 /// A release of the program.
 #[derive(Debug)]
@@ -48,26 +46,6 @@ impl Release {
     pub(super) fn address(&self, name: &str) -> String {
         format!("{}/releases/download/v{}/{name}", self.repository, self.version)
     }
-}
-
-/// Returns the output of `cargo metadata` with these options.
-///
-/// # Errors
-///
-/// Fails if Cargo fails, such as for a lock file that is not up to date.
-pub(super) fn cargo_metadata(root: &Path, options: &[&str]) -> Result<Value, String> {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    as_by_hand(&mut command);
-    let output = command
-        .args(["metadata", "--locked", "--format-version", "1"])
-        .args(options)
-        .current_dir(root)
-        .output()
-        .map_err(|error| format!("failed to start cargo: {error}"))?;
-    if !output.status.success() {
-        return Err(format!("cargo metadata failed:\n{}", String::from_utf8_lossy(&output.stderr)));
-    }
-    serde_json::from_slice(&output.stdout).map_err(|error| format!("failed to read Cargo's metadata: {error}"))
 }
 
 /// Returns the time of a release: the value of `SOURCE_DATE_EPOCH`, or that of the last commit.

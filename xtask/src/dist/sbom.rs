@@ -3,7 +3,7 @@
 //! Cargo resolves the workspace as a whole: an optional dependency that only a test enables is listed, too. Crates that
 //! only build scripts use are not part of the program, and are left out.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use cyclonedx_bom::models::component::Classification;
@@ -20,7 +20,8 @@ use rawzip::time::UtcDateTime;
 use serde_json::Value;
 
 use super::platform::Platform;
-use super::release::{Release, cargo_metadata};
+use super::release::Release;
+use crate::cargo_graph::{LinkedPackages, cargo_metadata};
 
 const VERSION: SpecVersion = SpecVersion::V1_5;
 
@@ -40,31 +41,16 @@ pub(super) fn metadata(root: &Path, platform: &Platform) -> Result<Value, String
 ///
 /// Fails if the metadata lacks a field, or the SBOM is not valid.
 pub(super) fn cyclonedx(metadata: &Value, release: &Release, platform: &Platform) -> Result<Vec<u8>, String> {
-    let packages = by_id(&metadata["packages"])?;
-    let nodes = by_id(&metadata["resolve"]["nodes"])?;
-    let program = packages.iter().find(|(_, package)| package["name"] == "belljar").map(|(id, _)| *id);
-    let program = program.ok_or("Cargo's metadata lacks the package belljar")?;
-    let mut edges: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    let mut pending = vec![program];
-    while let Some(id) = pending.pop() {
-        if edges.contains_key(id) {
-            continue;
-        }
-        let node = nodes.get(id).ok_or_else(|| format!("Cargo's metadata does not resolve {id}"))?;
-        let dependencies = linked(node);
-        pending.extend(&dependencies);
-        edges.insert(id, dependencies);
-    }
+    let linked = LinkedPackages::of(metadata, "belljar")?;
     let (mut components, mut dependencies) = (BTreeMap::new(), BTreeMap::new());
-    for (id, linked) in &edges {
-        let package = packages.get(id).ok_or_else(|| format!("Cargo's metadata does not describe {id}"))?;
-        let named = |id: &str| packages.get(id).map(|package| reference(package)).unwrap_or_default();
-        components.insert(*id, component(package)?);
-        let linked = linked.iter().map(|id| named(id)).collect();
-        let dependency = Dependency { dependency_ref: named(id), dependencies: linked };
+    for (id, direct) in &linked.edges {
+        let named = |id: &str| linked.packages.get(id).map(|package| reference(package)).unwrap_or_default();
+        components.insert(*id, component(linked.package(id)?)?);
+        let direct = direct.iter().map(|id| named(id)).collect();
+        let dependency = Dependency { dependency_ref: named(id), dependencies: direct };
         dependencies.insert(dependency.dependency_ref.clone(), dependency);
     }
-    let mut described = components.remove(program).ok_or("the SBOM lacks the program")?;
+    let mut described = components.remove(linked.root).ok_or("the SBOM lacks the program")?;
     described.component_type = Classification::Application;
     described.properties = Some(Properties(vec![Property::new("belljar:target", platform.triple)]));
     let bom = Bom {
@@ -88,22 +74,6 @@ pub(super) fn cyclonedx(metadata: &Value, release: &Release, platform: &Platform
     bom.output_as_json(&mut json, VERSION).map_err(|error| format!("failed to write the SBOM: {error}"))?;
     json.push(b'\n');
     Ok(json)
-}
-
-/// Returns the elements of a list by their IDs.
-fn by_id(list: &Value) -> Result<BTreeMap<&str, &Value>, String> {
-    let list = list.as_array().ok_or("Cargo's metadata has another form")?;
-    Ok(list.iter().filter_map(|element| Some((element["id"].as_str()?, element))).collect())
-}
-
-/// Returns the IDs of the packages that a package links: its normal dependencies, with macros.
-fn linked(node: &Value) -> BTreeSet<&str> {
-    let dependencies = node["deps"].as_array().into_iter().flatten();
-    let linked = dependencies.filter(|dependency| {
-        let kinds = dependency["dep_kinds"].as_array().into_iter().flatten();
-        kinds.into_iter().any(|kind| kind["kind"].is_null())
-    });
-    linked.filter_map(|dependency| dependency["pkg"].as_str()).collect()
 }
 
 /// Returns the reference to a package within the SBOM. A lock file has one package of a name and version.

@@ -2,23 +2,30 @@
 //! and runs its tests.
 
 mod features;
+mod notices;
 mod sdist;
 mod trial;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::workspace::{Profile, as_by_hand, build_belljar, target_directory, workspace};
+use crate::workspace::{Profile, as_by_hand, build_belljar_with, target_directory, workspace};
 use trial::{Trial, interpreter};
 
 const USAGE: &str = "\
-Usage: cargo xtask wheel [--release] [--no-tests]
+Usage: cargo xtask wheel [--release] [--no-tests] [--target TRIPLE]
 
 Builds the sdist and the wheel in the build folder's `wheels`, installs the wheel and runs the tests in `python/tests`:
 all of them with python3, and those that depend on the version of CPython with 3.10, 3.12 and 3.14 where these are
-installed.";
+installed.
 
-const TOOLS: [&str; 2] = ["maturin==1.16.0", "uv==0.13.9"];
+With --target, only the wheel is built, for another platform: aarch64-unknown-linux-gnu or x86_64-unknown-linux-gnu, by
+rustc's name. CPython is compiled for it on this machine. rustc needs the platform's standard library, and Cargo its
+linker (CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc).";
+
+const TOOLS: [&str; 3] = ["deflate==0.9.0", "maturin==1.16.0", "uv==0.13.9"];
+/// A program of Python that compresses a released wheel again.
+const RECOMPRESS: &str = include_str!("recompress.py");
 /// The versions of CPython with which the package is tested where they are installed.
 const VERSIONS: [&str; 3] = ["3.10", "3.12", "3.14"];
 /// The tests that do not depend on the version of CPython, or need the frameworks of the examples.
@@ -43,12 +50,13 @@ const ONCE: [&str; 15] = [
 const TARGET_SIZE: u64 = 45 << 20;
 
 /// Runs the chore. Returns whether the installed package works.
-pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, String> {
-    let (mut release, mut tests) = (false, true);
-    for argument in arguments {
+pub(crate) fn main(mut arguments: impl Iterator<Item = String>) -> Result<bool, String> {
+    let (mut release, mut tests, mut platform) = (false, true, None);
+    while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--release" => release = true,
             "--no-tests" => tests = false,
+            "--target" => platform = Some(arguments.next().ok_or("--target needs the name of a platform")?),
             "--help" | "-h" => {
                 println!("{USAGE}");
                 return Ok(true);
@@ -62,8 +70,12 @@ pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, Stri
         features::check()?;
     }
     remove(&wheels)?;
+    if let Some(platform) = &platform {
+        check_standard_library(platform)?;
+    }
     let profile = if release { Profile::Release } else { Profile::Dev };
-    write_bundle(profile, &target, &sources.join("belljar/_bundle"))?;
+    write_bundle(profile, platform.as_deref(), &target, &sources.join("belljar/_bundle"))?;
+    notices::write(&sources)?;
     run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&tools))?;
     run(Command::new(tools.join("bin/python")).args(["-m", "pip", "install", "--quiet"]).args(TOOLS))?;
     let mut build = Command::new(tools.join("bin/maturin"));
@@ -74,13 +86,23 @@ pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, Stri
     } else {
         build.args(["--features", features::WORKSPACE_TESTS]);
     }
+    if let Some(platform) = &platform {
+        build.args(["--target", platform]);
+    }
     as_by_hand(&mut build);
     run(&mut build)?;
     let wheel = only_file(&wheels, "whl")?;
+    if release {
+        run(Command::new(tools.join("bin/python")).args(["-c", RECOMPRESS]).arg(&wheel))?;
+    }
     let size = wheel.metadata().map_err(|error| format!("failed to read {}: {error}", wheel.display()))?.len();
     println!("{} ({:.1} MB)", wheel.display(), size as f64 / f64::from(1 << 20));
     if release && size > TARGET_SIZE {
         eprintln!("warning: the wheel is larger than a released one should be, {} MB", TARGET_SIZE >> 20);
+    }
+    if platform.is_some() {
+        println!("the wheel is for another platform, and was not installed");
+        return Ok(true);
     }
     sdist::build(&tools, &target, &sources, &wheels)?;
     let trial = Trial { uv: tools.join("bin/uv"), sources, wheel, target };
@@ -103,12 +125,27 @@ pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, Stri
     Ok(true)
 }
 
-/// Writes the files that the wheel contains, with the program of the same profile.
-fn write_bundle(profile: Profile, target: &Path, bundle: &Path) -> Result<(), String> {
-    let belljar = build_belljar(profile)?;
+/// Checks that rustc can build for a platform, before anything is built.
+fn check_standard_library(platform: &str) -> Result<(), String> {
+    let directory = run(Command::new("rustc").args(["--print", "target-libdir", "--target", platform]))?;
+    if Path::new(directory.trim()).is_dir() {
+        return Ok(());
+    }
+    Err(format!("rustc has no standard library for {platform}: install it with rustup target add {platform}"))
+}
+
+/// Writes the files that the wheel for a platform contains, or for that of this machine, with this machine's program of
+/// the same profile.
+fn write_bundle(profile: Profile, platform: Option<&str>, target: &Path, bundle: &Path) -> Result<(), String> {
+    let features: &[&str] = if platform.is_some() { &["belljar/cross-compile"] } else { &[] };
+    let belljar = build_belljar_with(profile, features)?;
     remove(bundle)?;
-    let cache = target.join("wheel-cache");
-    run(Command::new(belljar).arg("--quiet").arg("--cache").arg(cache).arg("bundle").arg(bundle)).map(drop)
+    let mut command = Command::new(belljar);
+    command.arg("--quiet").arg("--cache").arg(target.join("wheel-cache")).arg("bundle").arg(bundle);
+    if let Some(platform) = platform {
+        command.args(["--target", platform]);
+    }
+    run(&mut command).map(drop)
 }
 
 fn remove(directory: &Path) -> Result<(), String> {

@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::{only_file, remove, run};
+use serde_json::Value;
+
+use super::{notices, only_file, remove, run};
 use crate::workspace::as_by_hand;
 
 /// A program of Python that has maturin, as a build backend, describe the package, and prints the description.
@@ -28,7 +30,8 @@ pub(super) fn build(tools: &Path, target: &Path, sources: &Path, wheels: &Path) 
     metadata.args(["metadata", "--locked", "--format-version", "1", "--manifest-path"]);
     metadata.arg(unpacked.join("python/Cargo.toml"));
     as_by_hand(&mut metadata);
-    run(&mut metadata)?;
+    let facts: Value = serde_json::from_str(&run(&mut metadata)?)
+        .map_err(|error| format!("failed to read Cargo's metadata of the sdist: {error}"))?;
     check_included_files(&unpacked)?;
     // The first thing that pip asks of it, before the build that takes an hour.
     let path = std::env::var("PATH").unwrap_or_default();
@@ -40,8 +43,27 @@ pub(super) fn build(tools: &Path, target: &Path, sources: &Path, wheels: &Path) 
     if !described.lines().any(|line| line == "Name: belljar") {
         return Err(format!("the build backend of the sdist describes another package:\n{described}"));
     }
+    check_requirements(&facts, &described)?;
+    if !unpacked.join(notices::FILE).is_file() {
+        return Err(format!("the sdist lacks {}", notices::FILE));
+    }
     println!("{}", archive.display());
     Ok(())
+}
+
+/// Checks that the description names the version of Rust that the sources need: the errors of pip for an sdist that it
+/// cannot build do not.
+fn check_requirements(facts: &Value, described: &str) -> Result<(), String> {
+    let packages = facts["packages"].as_array().into_iter().flatten();
+    let package = packages.into_iter().find(|package| package["name"] == "belljar-extension");
+    let version = package.and_then(|package| package["rust_version"].as_str());
+    let version = version.ok_or("Cargo's metadata of the sdist lacks the version of Rust")?;
+    // Without the number of a correction.
+    let named = version.splitn(3, '.').take(2).collect::<Vec<_>>().join(".");
+    if described.contains(&format!("Rust {named}")) {
+        return Ok(());
+    }
+    Err(format!("the sources need Rust {named}, and python/README.md does not name that version"))
 }
 
 /// Checks that the sdist contains the files that sources include when they are compiled.

@@ -5,9 +5,15 @@ mod continuation;
 mod failures;
 mod tampering;
 
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use belljar_audit::{Audit, AuditOptions, Details, Event, FileSink, Record, Verification, verify};
+use belljar_audit::{Audit, AuditOptions, ChainedRecord, Details, Event, FileSink, Record, Sink, Verification, verify};
+
+use failures::wait_for;
 
 /// Returns a record about a file of this name.
 fn record(name: &str) -> Record {
@@ -70,6 +76,50 @@ fn lines_are_json_with_their_number_time_and_event() {
     let found = check(&[path]);
     assert!(found.is_intact() && found.is_complete, "{found:?}");
     assert_eq!((found.records, found.first, found.last), (5, Some(1), Some(5)));
+}
+
+/// A place that counts how often it is synced.
+struct SyncCounter(Arc<AtomicUsize>);
+
+impl Sink for SyncCounter {
+    fn push(&mut self, _: &[ChainedRecord]) {}
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn name(&self) -> String {
+        "a counter".into()
+    }
+}
+
+#[test]
+fn records_are_written_and_synced_while_others_follow_and_after_a_pause() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.log");
+    let syncs = Arc::new(AtomicUsize::new(0));
+    let file = Some(FileSink::open(&path, None).unwrap());
+    let options = AuditOptions { file, sinks: vec![Box::new(SyncCounter(syncs.clone()))], ..AuditOptions::default() };
+    let audit = Audit::start(options, start_record()).unwrap();
+    for pause in 0..2 {
+        let synced = syncs.load(Ordering::Relaxed);
+        for at in 0..50 {
+            audit.record(|| record(&format!("file {pause} {at}")));
+            wait_for("the write", || lines(&path).len() == 3 + pause * 50 + at);
+        }
+        wait_for("the sync", || syncs.load(Ordering::Relaxed) > synced);
+        // Longer than the thread looks for records by itself.
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    audit.close(stop_record);
+    let found = check(&[path]);
+    assert!(found.is_intact() && found.is_complete, "{found:?}");
+    assert_eq!(found.records, 2 + 100 + 1);
 }
 
 #[test]

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant, SystemTime};
 
 use belljar_audit::{Details, Event, Identifier};
 use parking_lot::Mutex;
-use rustix::time::{ClockId, clock_gettime};
 
 use super::Scope;
 use super::observer::ActivityObserver;
@@ -15,6 +14,7 @@ use super::trace::{KeyValue, Span, SpanName};
 use crate::execution::{CellStatus, Outcome};
 use crate::exit_reason::ExitReason;
 use crate::kernel::CellObserver;
+use crate::os::thread_time;
 
 /// The kind of code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -238,10 +238,4 @@ impl Drop for State {
     fn drop(&mut self) {
         self.end(CodeOutcome::new("cancelled"));
     }
-}
-
-/// Returns the processor time of this thread.
-fn thread_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(u64::try_from(time.tv_sec).unwrap_or_default(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }

@@ -5,19 +5,18 @@
 //! are opened: a pipe, a device or a socket could block or have side effects.
 
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use cap_std::ambient_authority;
-use cap_std::fs::{Dir, DirBuilder, DirBuilderExt, Metadata, MetadataExt, OpenOptions, OpenOptionsExt, PermissionsExt};
+use cap_std::fs::{Dir, Metadata, OpenOptions};
 
 use super::node::{FileType, NodeId};
 use super::time::Times;
 use super::{FileError, Filesystem, OpenFlags, SetTime, Stat, Timestamp};
 use crate::Errno;
 use crate::host::HOST_DIRECTORY;
+use crate::os::{self, files};
 
 /// A directory of the host that can be mounted.
 #[derive(Debug)]
@@ -58,7 +57,7 @@ impl HostDirectory {
     }
 
     /// Takes an open directory of the host. If `writable`, the guest may modify its contents.
-    pub fn from_descriptor(directory: OwnedFd, writable: bool) -> Self {
+    pub fn from_descriptor(directory: files::DirectoryHandle, writable: bool) -> Self {
         Self { root: Dir::from_std_file(directory.into()), writable }
     }
 
@@ -104,7 +103,7 @@ impl HostDirectory {
 
     /// Fails unless one of the permission `bits` is set and, if they include write bits, the mount allows writing.
     pub(super) fn check_mode(&self, path: &str, bits: u32) -> Result<(), Errno> {
-        if self.metadata(path)?.mode() & bits == 0 {
+        if files::mode(&self.metadata(path)?) & bits == 0 {
             return Err(Errno::EACCES);
         }
         if bits & 0o222 != 0 { self.check_writable() } else { Ok(()) }
@@ -121,10 +120,11 @@ impl HostDirectory {
         let mut options = OpenOptions::new();
         options.read(flags.reads()).write(flags.writes() || flags.truncates());
         if flags.creates() {
-            options.create(!flags.excludes()).create_new(flags.excludes()).mode(mode);
+            options.create(!flags.excludes()).create_new(flags.excludes());
+            files::set_new_mode(&mut options, mode);
         }
         // Neither blocks nor follows a link if the file was replaced by a pipe or a link after the check above.
-        options.custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW);
+        files::neither_block_nor_follow(&mut options);
         let file = self.root.open_with(path, &options).map_err(errno)?.into_std();
         if !file.metadata().map_err(errno)?.is_file() {
             return Err(Errno::EACCES);
@@ -137,9 +137,7 @@ impl HostDirectory {
 
     pub(super) fn make_directory(&self, path: &str, mode: u32) -> Result<(), Errno> {
         self.check_writable()?;
-        let mut builder = DirBuilder::new();
-        builder.mode(mode);
-        self.root.create_dir_with(path, &builder).map_err(errno)
+        self.root.create_dir_with(path, &files::directory_builder(mode)).map_err(errno)
     }
 
     pub(super) fn remove_file(&self, path: &str) -> Result<(), Errno> {
@@ -161,9 +159,8 @@ impl HostDirectory {
         self.check_writable()?;
         // Excludes the set-user-ID and set-group-ID bits: a guest's program must not become one that runs with the
         // rights of the user who mounted the directory.
-        let permissions = cap_std::fs::Permissions::from_mode(mode & 0o777);
         let path = if path.is_empty() { "." } else { path };
-        self.root.set_permissions(path, permissions).map_err(errno)
+        files::set_mode_at(&self.root, path, mode & 0o777).map_err(errno)
     }
 
     pub(super) fn set_times(&self, path: &str, accessed: SetTime, modified: SetTime) -> Result<(), Errno> {
@@ -173,7 +170,7 @@ impl HostDirectory {
         }
         let path = if path.is_empty() { "." } else { path };
         let mut options = OpenOptions::new();
-        options.read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW);
+        files::set_for_directory_times(&mut options);
         let directory = self.root.open_with(path, &options).map_err(errno)?.into_std();
         HostFile(Arc::new(directory)).set_times(accessed, modified)
     }
@@ -218,11 +215,11 @@ impl HostFile {
     }
 
     pub(super) fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
-        self.0.read_at(buffer, offset).map_err(errno)
+        os::read_at(&self.0, buffer, offset).map_err(errno)
     }
 
     pub(super) fn write_at(&self, offset: u64, data: &[u8]) -> Result<usize, Errno> {
-        self.0.write_at(data, offset).map_err(errno)
+        os::write_at(&self.0, data, offset).map_err(errno)
     }
 
     pub(super) fn truncate(&self, size: u64) -> Result<(), Errno> {
@@ -234,8 +231,7 @@ impl HostFile {
     }
 
     pub(super) fn set_mode(&self, mode: u32) -> Result<(), Errno> {
-        let permissions = std::os::unix::fs::PermissionsExt::from_mode(mode & 0o777);
-        self.0.set_permissions(permissions).map_err(errno)
+        files::set_mode(&self.0, mode & 0o777).map_err(errno)
     }
 
     pub(super) fn set_times(&self, accessed: SetTime, modified: SetTime) -> Result<(), Errno> {
@@ -286,26 +282,27 @@ impl Filesystem {
 }
 
 fn stat(mount: u32, metadata: &Metadata) -> Stat {
-    let time = |seconds, nanoseconds| Timestamp { seconds, nanoseconds: u32::try_from(nanoseconds).unwrap_or(0) };
+    let time = |(seconds, nanoseconds)| Timestamp { seconds, nanoseconds: u32::try_from(nanoseconds).unwrap_or(0) };
+    let attributes = files::attributes(metadata);
     Stat {
         device: 2 + mount,
-        ino: metadata.ino(),
-        file_type: file_type(metadata),
-        mode: metadata.mode() & 0o7777,
-        links: u32::try_from(metadata.nlink()).unwrap_or(u32::MAX),
+        ino: attributes.ino,
+        file_type: file_type(attributes.mode),
+        mode: attributes.mode & 0o7777,
+        links: u32::try_from(attributes.links).unwrap_or(u32::MAX),
         special: 0,
         size: metadata.len(),
-        blocks: metadata.blocks(),
+        blocks: attributes.blocks,
         times: Times {
-            accessed: time(metadata.atime(), metadata.atime_nsec()),
-            modified: time(metadata.mtime(), metadata.mtime_nsec()),
-            changed: time(metadata.ctime(), metadata.ctime_nsec()),
+            accessed: time(attributes.accessed),
+            modified: time(attributes.modified),
+            changed: time(attributes.changed),
         },
     }
 }
 
-fn file_type(metadata: &Metadata) -> FileType {
-    match metadata.mode() & 0o170_000 {
+fn file_type(mode: u32) -> FileType {
+    match mode & 0o170_000 {
         0o100_000 => FileType::Regular,
         0o040_000 => FileType::Directory,
         0o120_000 => FileType::Link,
@@ -317,34 +314,12 @@ fn file_type(metadata: &Metadata) -> FileType {
 
 /// Converts an error of the host to the guest's error number.
 fn errno(error: io::Error) -> Errno {
-    match error.raw_os_error() {
-        Some(libc::EACCES) => Errno::EACCES,
-        Some(libc::EBUSY) => Errno::EBUSY,
-        Some(libc::EDQUOT | libc::ENOSPC) => Errno::ENOSPC,
-        Some(libc::EEXIST) => Errno::EEXIST,
-        Some(libc::EFBIG) => Errno::EFBIG,
-        Some(libc::EINVAL) => Errno::EINVAL,
-        Some(libc::EISDIR) => Errno::EISDIR,
-        Some(libc::ELOOP) => Errno::ELOOP,
-        Some(libc::EMFILE | libc::ENFILE) => Errno::ENFILE,
-        Some(libc::EMLINK) => Errno::EMLINK,
-        Some(libc::ENAMETOOLONG) => Errno::ENAMETOOLONG,
-        Some(libc::ENOENT) => Errno::ENOENT,
-        Some(libc::ENOMEM) => Errno::ENOMEM,
-        Some(libc::ENOTDIR) => Errno::ENOTDIR,
-        Some(libc::ENOTEMPTY) => Errno::ENOTEMPTY,
-        Some(libc::ENXIO) => Errno::ENXIO,
-        Some(libc::EPERM) => Errno::EPERM,
-        Some(libc::EROFS) => Errno::EROFS,
-        Some(libc::ETXTBSY) => Errno::ETXTBSY,
-        Some(libc::EXDEV) => Errno::EXDEV,
-        _ => match error.kind() {
-            io::ErrorKind::NotFound => Errno::ENOENT,
-            // The error of cap-std for a path that leads out of the directory.
-            io::ErrorKind::PermissionDenied => Errno::EACCES,
-            io::ErrorKind::AlreadyExists => Errno::EEXIST,
-            io::ErrorKind::InvalidInput => Errno::EINVAL,
-            _ => Errno::EIO,
-        },
-    }
+    error.raw_os_error().and_then(files::errno).unwrap_or_else(|| match error.kind() {
+        io::ErrorKind::NotFound => Errno::ENOENT,
+        // The error of cap-std for a path that leads out of the directory.
+        io::ErrorKind::PermissionDenied => Errno::EACCES,
+        io::ErrorKind::AlreadyExists => Errno::EEXIST,
+        io::ErrorKind::InvalidInput => Errno::EINVAL,
+        _ => Errno::EIO,
+    })
 }

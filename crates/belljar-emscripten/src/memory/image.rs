@@ -7,6 +7,7 @@ use memmap2::{Mmap, MmapOptions};
 use parking_lot::Mutex;
 
 use super::WASM_PAGE;
+use crate::os::Reservation;
 
 /// The number of memories of one image that are kept for each processor.
 const MAX_KEPT_PER_PROCESSOR: usize = 4;
@@ -39,7 +40,7 @@ pub(super) struct ReservationPool(pub(super) Mutex<Vec<Reservation>>);
 impl ReservationPool {
     pub(super) fn take(&self, total: usize) -> Option<Reservation> {
         let mut kept = self.0.lock();
-        let at = kept.iter().rposition(|reservation| reservation.total == total)?;
+        let at = kept.iter().rposition(|reservation| reservation.total() == total)?;
         Some(kept.swap_remove(at))
     }
 
@@ -107,36 +108,4 @@ impl MemoryImage {
 
 fn invalid(message: &str) -> std::io::Error {
     std::io::Error::new(std::io::ErrorKind::InvalidData, message)
-}
-
-/// A range of address space.
-#[derive(Debug)]
-pub(super) struct Reservation {
-    pub(super) base: *mut u8,
-    total: usize,
-}
-
-// SAFETY: the range belongs to this value alone; the pointer is an address, not a borrow.
-unsafe impl Send for Reservation {}
-// SAFETY: shared references only read the fields.
-unsafe impl Sync for Reservation {}
-
-impl Reservation {
-    /// Reserves a new inaccessible range.
-    pub(super) fn new(total: usize) -> std::io::Result<Self> {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice does not affect existing memory.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), total, libc::PROT_NONE, flags, -1, 0) };
-        if base == libc::MAP_FAILED {
-            return Err(std::io::Error::last_os_error());
-        }
-        Ok(Self { base: base.cast(), total })
-    }
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        // SAFETY: the range is exactly what `new` mapped, and its owner no longer uses it.
-        unsafe { libc::munmap(self.base.cast(), self.total) };
-    }
 }

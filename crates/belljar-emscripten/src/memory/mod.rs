@@ -10,15 +10,13 @@
 mod image;
 
 use std::cell::{Cell, RefCell};
-use std::os::fd::AsRawFd;
 
 use wasmtime::{LinearMemory, MemoryCreator, MemoryType};
 
 pub(crate) use image::MemoryImage;
 
-use crate::pagemap::{PAGE, page_size, private_dirty_pages};
+use crate::os::{PAGE, Reservation, page_size, private_dirty_pages};
 use crate::translate::{SAFEPOINT_ADDRESS, SAFEPOINT_LENGTH};
-use image::Reservation;
 
 /// The maximum number of private pages of a memory that is kept: 4 MiB. A short program writes to a fifth of that.
 const MAX_KEPT_PAGES: u32 = 1024;
@@ -129,7 +127,7 @@ impl Mapping {
         let reused = image.as_ref().and_then(|image| image.pool.take(total));
         let is_reused = reused.is_some();
         let reservation = reused.map_or_else(|| Reservation::new(total), Ok)?;
-        let base = reservation.base;
+        let base = reservation.base();
         // The image is set only once it is mapped: a mapping that fails below is unmapped and not kept.
         let mut mapping = Self {
             reservation: Some(reservation),
@@ -144,7 +142,9 @@ impl Mapping {
             if is_reused {
                 IS_REUSED.set(true);
             } else {
-                mapping.map_image(&image)?;
+                // SAFETY: the reservation is at least as long as the image, and no pointer refers to it yet. The file
+                // covers the range, and its owner guarantees that it does not change (`MemoryImage::new`).
+                unsafe { mapping.reserved()?.map_image(&image.file, image.offset, image.length)? };
             }
             mapping.size = image.length;
             mapping.image = Some(image);
@@ -154,19 +154,9 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Maps `image` over the start of the reserved range.
-    fn map_image(&mut self, image: &MemoryImage) -> std::io::Result<()> {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_FIXED;
-        let offset = libc::off_t::try_from(image.offset).map_err(|_| std::io::ErrorKind::InvalidInput)?;
-        // SAFETY: replaces pages of this mapping's own reservation, which is at least as long as the image and which no
-        // pointer refers to yet. The file covers the range (checked in `MemoryImage::new`).
-        let at =
-            unsafe { libc::mmap(self.base.cast(), image.length, protection, flags, image.file.as_raw_fd(), offset) };
-        if at == libc::MAP_FAILED {
-            return Err(std::io::Error::last_os_error());
-        }
-        Ok(())
+    /// Returns the reservation.
+    fn reserved(&mut self) -> std::io::Result<&mut Reservation> {
+        self.reservation.as_mut().ok_or_else(|| std::io::ErrorKind::InvalidInput.into())
     }
 
     /// Makes the safepoint page, if the memory has one, readable; it is zero.
@@ -176,11 +166,7 @@ impl Mapping {
         }
         // SAFETY: the page lies in this mapping's own reservation, which exceeds `MAX_MEMORY` here by at least a wasm
         // page.
-        let result = unsafe {
-            let (address, length) = safepoint_page(self.base);
-            libc::mprotect(address.cast(), length, libc::PROT_READ)
-        };
-        if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+        unsafe { self.reserved()?.commit_read_only(MAX_MEMORY, safepoint_length()) }
     }
 
     /// Makes the bytes from the present size up to `size` accessible; they are zero.
@@ -189,37 +175,21 @@ impl Mapping {
             return Err(std::io::ErrorKind::OutOfMemory.into());
         }
         if size > self.size {
-            // SAFETY: `base + self.size` up to `base + size` lies in this mapping's own reservation.
-            let result = unsafe {
-                let start = self.base.add(self.size);
-                libc::mprotect(start.cast(), size - self.size, libc::PROT_READ | libc::PROT_WRITE)
-            };
-            if result != 0 {
-                return Err(std::io::Error::last_os_error());
-            }
-            if size - self.size >= MIN_HUGE_GROWTH {
-                self.request_huge_pages(size);
+            let (start, length) = (self.size, size - self.size);
+            let reserved = self.reserved()?;
+            // SAFETY: the range lies in this mapping's own reservation.
+            unsafe { reserved.commit(start, length)? };
+            if length >= MIN_HUGE_GROWTH {
+                // A program that asks for that much at once will write to it, and a fault for each small page would
+                // take longer than the program.
+                // SAFETY: as above.
+                let has_huge_pages = unsafe { reserved.request_huge_pages(start, length) };
+                self.has_huge_pages |= has_huge_pages;
             }
             self.size = size;
         }
         Ok(())
     }
-
-    /// Requests huge pages for the bytes from the present size up to `size`: a program that asks for that much at once
-    /// will write to it, and a fault for each small page would take longer than the program.
-    #[cfg(target_os = "linux")]
-    fn request_huge_pages(&mut self, size: usize) {
-        // SAFETY: the range lies in this mapping's own reservation; the advice does not change its contents.
-        let result = unsafe {
-            let start = self.base.add(self.size);
-            libc::madvise(start.cast(), size - self.size, libc::MADV_HUGEPAGE)
-        };
-        // The kernel may have been built without them.
-        self.has_huge_pages |= result == 0;
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn request_huge_pages(&mut self, _: usize) {}
 }
 
 // SAFETY: `as_ptr` is the base of a mapping with `byte_size` accessible bytes that grows in place only.
@@ -244,21 +214,14 @@ unsafe impl LinearMemory for Mapping {
 impl Mapping {
     /// Resets the memory to its initial state: `image`, followed by no accessible bytes. Fails if that costs more than
     /// it saves, or is impossible; the contents are then undefined.
-    fn reset(&mut self, image: &MemoryImage) -> std::io::Result<()> {
+    fn reset(&self, reservation: &mut Reservation, image: &MemoryImage) -> std::io::Result<()> {
         if self.has_huge_pages {
             // Small instances would take huge pages, too.
             return Err(std::io::ErrorKind::QuotaExceeded.into());
         }
         if self.size > image.length {
-            // SAFETY: the range lies in this mapping's own reservation, and wasmtime no longer uses it.
-            let result = unsafe {
-                let (start, length) = (self.base.add(image.length).cast(), self.size - image.length);
-                // Released anonymous pages are zero when they are next used.
-                libc::madvise(start, length, libc::MADV_DONTNEED) | libc::mprotect(start, length, libc::PROT_NONE)
-            };
-            if result != 0 {
-                return Err(std::io::Error::last_os_error());
-            }
+            // SAFETY: the range lies in this mapping's own reservation behind the image; wasmtime no longer uses it.
+            unsafe { reservation.discard(image.length, self.size - image.length)? };
         }
         let dirty = private_dirty_pages(self.base, image.length)?;
         if dirty.iter().map(|(_, pages)| pages).sum::<u32>() > MAX_KEPT_PAGES {
@@ -279,8 +242,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        if let (Some(image), Some(reservation)) = (self.image.take(), self.reservation.take())
-            && self.reset(&image).is_ok()
+        if let (Some(image), Some(mut reservation)) = (self.image.take(), self.reservation.take())
+            && self.reset(&mut reservation, &image).is_ok()
         {
             image.pool.put(reservation);
         }

@@ -1,7 +1,8 @@
 //! Tests of memories that start with an image, and are reused with it.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+
+use crate::os::{read_exact_at, write_all_at};
 
 use super::image::kept_per_image;
 use super::{MAX_KEPT_PAGES, Mapping, MemoryImage, PAGE, WASM_PAGE};
@@ -14,7 +15,7 @@ fn image() -> MemoryImage {
     let file: File = tempfile::tempfile().unwrap();
     file.set_len((WASM_PAGE + LENGTH) as u64).unwrap();
     for page in 0..LENGTH / PAGE {
-        file.write_all_at(&page.to_ne_bytes(), (WASM_PAGE + page * PAGE) as u64).unwrap();
+        write_all_at(&file, &page.to_ne_bytes(), (WASM_PAGE + page * PAGE) as u64).unwrap();
     }
     MemoryImage::new(file, WASM_PAGE as u64, LENGTH as u64).unwrap()
 }
@@ -31,7 +32,7 @@ fn bytes(mapping: &mut Mapping) -> &mut [u8] {
 
 fn assert_is(mapping: &mut Mapping, image: &MemoryImage) {
     let mut expected = vec![0; LENGTH];
-    image.file.read_exact_at(&mut expected, image.offset).unwrap();
+    read_exact_at(&image.file, &mut expected, image.offset).unwrap();
     assert!(bytes(mapping) == expected, "the memory is not the image");
 }
 

@@ -71,7 +71,7 @@ fn worker(activity: Activity, protocol_version: u32, monty_version: &str) -> Wor
     let options = WorkerOptions {
         backend: Arc::new(NoInterpreters::default()),
         with_memory: None,
-        dump_key: DumpKey::of_local_workers(),
+        dump_key: DumpKey::for_local_workers(),
         activity,
         owner: None,
         view: None,
@@ -115,7 +115,7 @@ fn feed_that_cannot_start_ends_in_the_audit_log() {
     let text = SharedText::default();
     let audit = audit(StreamSink::new(text.clone(), "text"));
     let mut worker = worker(Activity::new(audit.clone(), false), MAX_VERSION, "1.4.0");
-    let end = worker.of_session(Request::Feed(Feed { code: "1".into(), ..Feed::default() }));
+    let end = worker.handle_session_request(Request::Feed(Feed { code: "1".into(), ..Feed::default() }));
     assert!(matches!(end, TurnEnd::Event(Event::Error(_))));
     // Not when the session ends.
     audit.close(|| Record::new(AuditEvent::ServerStop, Details::default()));

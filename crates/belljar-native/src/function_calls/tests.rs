@@ -1,3 +1,5 @@
+//! Tests of the protocol of calls, with a guest that keeps it and one that breaks it.
+
 use std::io::{BufRead as _, BufReader, Read as _};
 
 use belljar_core::Progress;

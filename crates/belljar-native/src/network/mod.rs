@@ -46,7 +46,7 @@ const TRUST_FILE: &str = "certificates.pem";
 /// The first of the ports of proxies, which are those of Linux for outgoing connections.
 const FIRST_PORT: u16 = 32_768;
 /// The number of ports of proxies.
-const PORTS: u16 = 28_000;
+const PORT_COUNT: u16 = 28_000;
 
 /// The time for which the ends of connections are waited for: servers answer the end of the code's stream.
 const CLOSING_TIMEOUT: Duration = Duration::from_millis(200);
@@ -116,7 +116,7 @@ impl SessionNetwork {
         }
         // A random port: code that has to know it reads the variables.
         let random = uuid::Uuid::new_v4().as_fields().1;
-        let port = FIRST_PORT + random % PORTS;
+        let port = FIRST_PORT + random % PORT_COUNT;
         Ok(Self { network, connections, authority, trust_file, port, proxy: None, narrowed: OnceLock::new() })
     }
 

@@ -23,7 +23,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time after which the socket is used again when it failed: the process has too many descriptors.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// The number of clients that may wait for an answer, in addition to those with a connection.
-const WAITING_CLIENTS: usize = 64;
+const MAX_WAITING_CLIENTS: usize = 64;
 /// The time for which a client may read an answer, and the bytes of its request that are read meanwhile.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_DRAINED: u64 = 1 << 20;
@@ -48,7 +48,8 @@ impl Proxy {
     /// Serves clients until the task is aborted, which closes all of their connections.
     pub(crate) async fn run(self, listener: TcpListener) {
         let proxy = Arc::new(self);
-        let slots = Arc::new(Semaphore::new(proxy.connections.limits().connections.saturating_add(WAITING_CLIENTS)));
+        let slots =
+            Arc::new(Semaphore::new(proxy.connections.limits().connections.saturating_add(MAX_WAITING_CLIENTS)));
         let mut clients = JoinSet::new();
         loop {
             // Further clients wait in the queue of the socket, whose length the system limits.

@@ -5,8 +5,8 @@
 //!  code ◀── Connection::read ─── incoming ◀── task ◀── server
 //! ```
 //!
-//! Each stream is at most [`BUFFER`] long and takes no memory while it is empty. The futures of a task are polled by
-//! the task alone, so that one waker is enough.
+//! Each stream is at most [`BUFFER_SIZE`] long and takes no memory while it is empty. The futures of a task are polled
+//! by the task alone, so that one waker is enough.
 
 mod task;
 
@@ -19,11 +19,11 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::connection::{ChangeCallback, Readiness};
-use crate::tls_request::{Scanned, TOKEN, TlsRequest, TlsScan};
+use crate::tls_request::{ScanResult, TOKEN, TlsRequest, TlsScan};
 pub(crate) use task::Outgoing;
 
 /// The most bytes in each direction.
-pub(crate) const BUFFER: usize = 256 * 1024;
+pub(crate) const BUFFER_SIZE: usize = 256 * 1024;
 
 /// The streams of a connection.
 pub(crate) struct Channel {
@@ -91,7 +91,7 @@ impl Channel {
         let over = state.failed || state.closed;
         Readiness {
             readable: over || !state.incoming.is_empty() || state.has_no_more() || state.reading_ended,
-            writable: over || state.outgoing_end || state.connected && state.outgoing.len() < BUFFER,
+            writable: over || state.outgoing_end || state.connected && state.outgoing.len() < BUFFER_SIZE,
             hung_up: over || state.incoming_end && state.outgoing_end,
             error: state.error.is_some(),
         }
@@ -131,14 +131,14 @@ impl Channel {
         if state.discards {
             return Ok(data.len());
         }
-        if !state.connected || state.outgoing.len() >= BUFFER {
+        if !state.connected || state.outgoing.len() >= BUFFER_SIZE {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let scanned = state.scan.write(&self.token, data);
         let (request, before, mut plain) = match scanned {
-            Ok(Scanned::Incomplete) => return Ok(data.len()),
-            Ok(Scanned::Plain(before, plain)) => (None, before, plain),
-            Ok(Scanned::Request(request, plain)) => (Some(request), Vec::new(), plain),
+            Ok(ScanResult::Incomplete) => return Ok(data.len()),
+            Ok(ScanResult::Plain(before, plain)) => (None, before, plain),
+            Ok(ScanResult::Request(request, plain)) => (Some(request), Vec::new(), plain),
             Err(reason) => {
                 state.failed = true;
                 wake(state);
@@ -153,7 +153,7 @@ impl Channel {
             state.incoming = BytesMut::new();
         }
         let without = data.len() - plain.len();
-        let space = BUFFER.saturating_sub(state.outgoing.len());
+        let space = BUFFER_SIZE.saturating_sub(state.outgoing.len());
         plain = plain.get(..space).unwrap_or(plain);
         state.outgoing.extend_from_slice(plain);
         wake(state);

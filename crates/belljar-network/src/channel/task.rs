@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use bytes::{Bytes, BytesMut};
 use tokio::time::Instant;
 
-use super::{BUFFER, Channel};
+use super::{BUFFER_SIZE, Channel};
 use crate::tls_request::TlsRequest;
 
 /// The most bytes that the task takes at once.
@@ -93,7 +93,7 @@ impl Channel {
     pub(crate) async fn space(&self) -> usize {
         std::future::poll_fn(|context| {
             let mut state = self.state.lock();
-            let space = BUFFER.saturating_sub(state.incoming.len());
+            let space = BUFFER_SIZE.saturating_sub(state.incoming.len());
             if space > 0 { Poll::Ready(space) } else { state.wait(context) }
         })
         .await
@@ -114,7 +114,7 @@ impl Channel {
             return Poll::Ready(Outgoing::Tls(request));
         }
         if length > 0 {
-            let was_full = state.outgoing.len() >= BUFFER;
+            let was_full = state.outgoing.len() >= BUFFER_SIZE;
             let data = take(&mut state.outgoing, length);
             if let Some((before, _)) = &mut state.tls {
                 *before -= length;

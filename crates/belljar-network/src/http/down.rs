@@ -12,7 +12,7 @@ use super::head::{
 use super::up::answer;
 use super::{DownEnd, Pending, Phase};
 use crate::failure::Failure;
-use crate::relay::HOLD_TIME;
+use crate::relay::HOLD_TIMEOUT;
 use crate::scrubber::StreamScrubber;
 use crate::stream::ServerReader;
 
@@ -264,7 +264,7 @@ async fn fill(
 ) -> Result<bool, Failure> {
     phase.relay.channel().space().await;
     if body.scrubber.as_ref().is_some_and(StreamScrubber::is_holding) {
-        match timeout(HOLD_TIME, reader.fill(MAX_READ)).await {
+        match timeout(HOLD_TIMEOUT, reader.fill(MAX_READ)).await {
             Ok(read) => return Ok(read? > 0),
             Err(_) => {
                 let released = body.scrubber.as_mut().map(StreamScrubber::release);

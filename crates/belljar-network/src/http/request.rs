@@ -28,7 +28,7 @@ pub(crate) struct RequestPolicy {
 
 /// A request that is passed on.
 #[derive(Debug)]
-pub(crate) struct Prepared {
+pub(crate) struct PreparedRequest {
     pub(crate) head: RequestHead,
     pub(crate) framing: Framing,
     /// The entry of the policy that allows it.
@@ -65,7 +65,7 @@ impl RequestPolicy {
     }
 
     /// Checks a request and changes it for the server.
-    pub(crate) fn prepare(&self, mut head: RequestHead) -> Result<Prepared, Rejection> {
+    pub(crate) fn prepare(&self, mut head: RequestHead) -> Result<PreparedRequest, Rejection> {
         self.check_target(&mut head).map_err(Rejection::Invalid)?;
         self.check_host(&head).map_err(Rejection::Invalid)?;
         let framing = head.framing().map_err(Rejection::Invalid)?;
@@ -109,7 +109,7 @@ impl RequestPolicy {
         if head.headers.iter().any(breaks) {
             return Err(Rejection::Invalid("a header contains a line break".to_owned()));
         }
-        Ok(Prepared { head, framing, rule, upgrades })
+        Ok(PreparedRequest { head, framing, rule, upgrades })
     }
 
     fn forbidden(&self, head: &RequestHead, host: &Host, reason: &str) -> Rejection {

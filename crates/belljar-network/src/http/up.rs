@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::chunked::{ChunkedDecoder, Piece, write_chunk};
 use super::head::{Framing, MAX_HEAD, RequestHead, head_length, parse_request};
-use super::request::{Prepared, Rejection};
+use super::request::{PreparedRequest, Rejection};
 use super::{Pending, Phase, UpEnd};
 use crate::channel::{Channel, Outgoing};
 use crate::failure::Failure;
@@ -78,7 +78,7 @@ pub(super) async fn send(
                 return Ok(UpEnd::Finished);
             }
         };
-        let Prepared { head, framing, rule, upgrades } = prepared;
+        let PreparedRequest { head, framing, rule, upgrades } = prepared;
         record.set_rule(rule);
         let record = Arc::new(Mutex::new(record));
         let (upgrade, upgraded) = if upgrades { oneshot::channel().into_options() } else { (None, None) };

@@ -27,7 +27,7 @@ use crate::tls_request::TlsRequest;
 const MAX_PARTS: u64 = 8;
 
 /// The time for which the last bytes are held back while nothing follows: a secret may begin in them.
-pub(crate) const HOLD_TIME: std::time::Duration = std::time::Duration::from_millis(20);
+pub(crate) const HOLD_TIMEOUT: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// A connection that is about to be made.
 pub(crate) struct Task {

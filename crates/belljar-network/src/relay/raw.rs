@@ -7,14 +7,14 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncWriteExt as _, WriteHalf};
 use tokio::time::timeout;
 
-use super::{HOLD_TIME, PhaseEnd, Relay};
+use super::{HOLD_TIMEOUT, PhaseEnd, Relay};
 use crate::channel::Outgoing;
 use crate::failure::Failure;
 use crate::scrubber::StreamScrubber;
 use crate::stream::{ServerReader, ServerStream};
 
 /// The time for which a first write that may be the beginning of a request is held back.
-const SNIFF_TIME: Duration = Duration::from_millis(200);
+const SNIFF_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The methods by which a request of HTTP is recognized.
 const METHODS: [&str; 7] = ["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"];
@@ -73,7 +73,7 @@ async fn send(
     loop {
         let next = match &first {
             // The rest of what may be a request.
-            Some(begun) if !begun.is_empty() => match timeout(SNIFF_TIME, relay.channel().outgoing()).await {
+            Some(begun) if !begun.is_empty() => match timeout(SNIFF_TIMEOUT, relay.channel().outgoing()).await {
                 Ok(next) => next,
                 Err(_) => Outgoing::Data(Bytes::new()),
             },
@@ -132,7 +132,7 @@ async fn receive(
         if reader.buffer.is_empty() {
             let space = relay.channel().space().await;
             let read = if scrubber.is_holding() {
-                match timeout(HOLD_TIME, reader.fill(space)).await {
+                match timeout(HOLD_TIMEOUT, reader.fill(space)).await {
                     Ok(read) => read?,
                     Err(_) => {
                         deliver(&relay.check_released(Some(scrubber.release()))?)?;

@@ -110,7 +110,7 @@ impl fmt::Debug for Secrets {
 }
 
 impl Secrets {
-    /// Creates an empty set.
+    /// Creates an empty set, whose placeholders are random.
     pub fn new() -> Self {
         Self::default()
     }

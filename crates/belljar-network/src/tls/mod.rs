@@ -74,7 +74,7 @@ pub(crate) enum TlsFailure {
 }
 
 /// An established connection.
-pub(crate) struct Established {
+pub(crate) struct TlsConnection {
     pub(crate) stream: Box<TlsStream<TcpStream>>,
     /// The certificate is valid for the host of the connection, by the trust of the host.
     pub(crate) trusted: bool,
@@ -125,7 +125,7 @@ impl Tls {
         port: u16,
         policy: &Policy,
         limit: Duration,
-    ) -> Result<Established, TlsFailure> {
+    ) -> Result<TlsConnection, TlsFailure> {
         let server = server_name(request, host, port, policy)?;
         let config = self.config(request)?;
         let connector = TlsConnector::from(config);
@@ -140,7 +140,7 @@ impl Tls {
             (Host::Address(_), ServerName::DnsName(name)) => Host::parse(name.as_ref()).ok(),
             _ => None,
         };
-        Ok(Established { stream: Box::new(stream), trusted, name })
+        Ok(TlsConnection { stream: Box::new(stream), trusted, name })
     }
 
     /// Returns whether the host trusts the server, whatever the code accepts.

@@ -103,7 +103,10 @@ impl Provider<'_> {
     }
 
     /// Returns a provider that knows the placeholders of one package.
-    fn of_substitute<'a>(&'a self, substitute: &'a Substitute) -> DefaultResolverProvider<'a, WheelOnlyBuildContext> {
+    fn substitute_provider<'a>(
+        &'a self,
+        substitute: &'a Substitute,
+    ) -> DefaultResolverProvider<'a, WheelOnlyBuildContext> {
         self.engine.provider(&substitute.context, &substitute.links, self.yanks.clone(), self.hasher)
     }
 }
@@ -115,14 +118,14 @@ impl ResolverProvider for Provider<'_> {
         index: Option<&'io IndexMetadata>,
     ) -> PackageVersionsResult {
         match self.substitute(name).await {
-            Some(substitute) => self.of_substitute(&substitute).get_package_versions(name, index).await,
+            Some(substitute) => self.substitute_provider(&substitute).get_package_versions(name, index).await,
             None => self.default.get_package_versions(name, index).await,
         }
     }
 
     async fn get_or_build_wheel_metadata<'io>(&'io self, dist: &'io Dist) -> WheelMetadataResult {
         let metadata = match self.shared.substitute(dist.name()) {
-            Some(substitute) => self.of_substitute(&substitute).get_or_build_wheel_metadata(dist).await,
+            Some(substitute) => self.substitute_provider(&substitute).get_or_build_wheel_metadata(dist).await,
             None => self.default.get_or_build_wheel_metadata(dist).await,
         };
         metadata.map(with_sockets)

@@ -37,7 +37,7 @@ pub fn optimize_libraries(cache: &Cache, progress: &dyn Progress) -> Result<usiz
 /// Returns an error if the cache cannot be read or written, or if a library fails to compile.
 pub fn optimize_libraries_in_background(cache: &Cache, progress: &dyn Progress) -> Result<usize, OpenError> {
     let Some(_lock) = cache.try_lock_task(TASK) else { return Ok(0) };
-    super::recompile::lower_priority();
+    belljar_emscripten::os::lower_thread_priority();
     match super::recompile::single_thread_pool() {
         Ok(pool) => pool.install(|| optimize_locked(cache, progress)),
         Err(_) => optimize_locked(cache, progress),

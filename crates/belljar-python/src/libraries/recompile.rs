@@ -10,14 +10,11 @@ use belljar_core::Progress;
 use belljar_core::progress::ProgressStep;
 use belljar_emscripten::CompileTier;
 use belljar_emscripten::dylink::{LibraryError, LibraryHash};
+use belljar_emscripten::os::lower_thread_priority;
 use parking_lot::Mutex;
 use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
-use rustix::process::setpriority_process;
 
 use super::CompiledLibraries;
-
-/// The highest nice value, which gives way to all other threads.
-const NICE: i32 = 19;
 
 /// The libraries to recompile, and the state of the thread that does it.
 pub(super) struct BackgroundRecompiler {
@@ -92,12 +89,7 @@ fn recompile_until_empty(libraries: &Weak<CompiledLibraries>) {
 /// Returns a pool of one thread of the lowest priority. The compiler's own parallelism stays within the pool that it is
 /// called from.
 pub(super) fn single_thread_pool() -> Result<ThreadPool, ThreadPoolBuildError> {
-    ThreadPoolBuilder::new().num_threads(1).start_handler(|_| lower_priority()).build()
-}
-
-/// Gives the calling thread the lowest priority. Where this is forbidden, it keeps its priority.
-pub(super) fn lower_priority() {
-    let _ = setpriority_process(None, NICE);
+    ThreadPoolBuilder::new().num_threads(1).start_handler(|_| lower_thread_priority()).build()
 }
 
 impl CompiledLibraries {

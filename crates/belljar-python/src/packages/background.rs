@@ -2,14 +2,11 @@
 //! priority does it in processes that run for long.
 
 use belljar_core::NoProgress;
+use belljar_emscripten::os::lower_thread_priority;
 use parking_lot::Mutex;
-use rustix::process::setpriority_process;
 
 use super::{PackageSet, reachable::ModulePaths};
 use crate::python::Python;
-
-/// The highest nice value, which gives way to all other threads.
-const NICE: i32 = 19;
 
 /// The modules to compile, and the state of the thread that does it.
 #[derive(Default)]
@@ -31,8 +28,7 @@ impl BytecodeQueue {
         }
         let python = python.clone();
         let started = std::thread::Builder::new().name("bytecode".into()).spawn(move || {
-            // Ignore errors: where this is forbidden, the thread keeps its priority.
-            let _ = setpriority_process(None, NICE);
+            lower_thread_priority();
             let ran = crate::on_guest_thread(|| compile_until_empty(&python));
             if let Err(error) = ran {
                 tracing::debug!(%error, "failed to start a guest thread for compiling modules");

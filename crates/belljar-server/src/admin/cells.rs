@@ -19,7 +19,7 @@ use crate::arguments::MAX_CODE;
 use crate::decision::Decision;
 
 /// The number of cells of a page, by default and at most.
-const PAGE: usize = 20;
+const PAGE_SIZE: usize = 20;
 const MAX_PAGE: usize = 100;
 /// The maximum length of an answer to `input()`, in bytes.
 const MAX_LINE: usize = 64 << 10;
@@ -51,7 +51,7 @@ pub(super) async fn list(
 ) -> Result<Json<CellList>, AdminError> {
     let Query(CellsQuery { before, limit }) = query?;
     let found = admin.find(&handle)?;
-    let limit = limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
+    let limit = limit.unwrap_or(PAGE_SIZE).clamp(1, MAX_PAGE);
     let limits = *admin.sessions().limits();
     let history = admin.sessions().history().and_then(|history| history.find(&found.id));
     let mut cells = history.map(|history| history.cells()).unwrap_or_default();

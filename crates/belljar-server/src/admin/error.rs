@@ -48,7 +48,7 @@ impl AdminError {
         Self::new(StatusCode::CONFLICT, "the code runs once, without a session: it can be interrupted only")
     }
 
-    pub(super) fn of_feeds() -> Self {
+    pub(super) fn runs_feeds() -> Self {
         let detail = "a client of Monty's protocol runs the feeds of this session: they can be interrupted only";
         Self::new(StatusCode::CONFLICT, detail)
     }

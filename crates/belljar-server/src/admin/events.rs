@@ -65,14 +65,17 @@ impl EventView {
 }
 
 /// Answers `GET /events`.
-pub(super) async fn all(State(admin): State<Admin>) -> Result<Response, AdminError> {
+pub(super) async fn all_events(State(admin): State<Admin>) -> Result<Response, AdminError> {
     let history = admin.sessions().history().ok_or_else(AdminError::unknown_session)?;
     let events = history.subscribe();
     answer(&admin, events)
 }
 
 /// Answers `GET /sessions/{handle}/events`.
-pub(super) async fn of_session(State(admin): State<Admin>, Path(handle): Path<String>) -> Result<Response, AdminError> {
+pub(super) async fn session_events(
+    State(admin): State<Admin>,
+    Path(handle): Path<String>,
+) -> Result<Response, AdminError> {
     let found = admin.find(&handle)?;
     let history = admin.sessions().history().ok_or_else(AdminError::unknown_session)?;
     let events = history.follow(&found.id, found.owner.as_ref()).subscribe();

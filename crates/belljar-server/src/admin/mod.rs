@@ -173,7 +173,7 @@ impl Admin {
         match found.activity {
             SessionActivity::Completed => return Err(AdminError::ended()),
             _ if found.is_run => return Err(AdminError::runs_once()),
-            _ if found.is_feeds => return Err(AdminError::of_feeds()),
+            _ if found.is_feeds => return Err(AdminError::runs_feeds()),
             SessionActivity::Away => match self.sessions().locate(&found.id).await? {
                 Place::Here => {}
                 Place::Elsewhere(_) => return Err(AdminError::elsewhere()),

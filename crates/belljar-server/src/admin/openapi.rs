@@ -30,7 +30,7 @@ fn document() -> Value {
     for operation in operations::all() {
         let item = paths.entry(operation.path).or_insert_with(|| json!({}));
         if let Some(item) = item.as_object_mut() {
-            item.insert(operation.method.to_owned(), described(&operation, &mut generator));
+            item.insert(operation.method.to_owned(), operation_object(&operation, &mut generator));
         }
     }
     let problem = generator.subschema_for::<Problem>();
@@ -58,7 +58,8 @@ fn document() -> Value {
     })
 }
 
-fn described(operation: &Operation, generator: &mut SchemaGenerator) -> Value {
+/// Returns the object of an operation in the document, as OpenAPI names it.
+fn operation_object(operation: &Operation, generator: &mut SchemaGenerator) -> Value {
     let in_path = operation.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
     let in_path = in_path.map(|name| {
         let kind = if name == "handle" { "string" } else { "integer" };

@@ -101,8 +101,8 @@ pub(super) fn all() -> Vec<Operation> {
         op("get", "/sessions/{handle}/files", "listFiles", "List the files of a session that runs no cell, which wakes it", json::<Files>(), || get(files::list)),
         Operation { query: FILE, ..op("get", "/sessions/{handle}/files/content", "readFile", "Download a file", AnswerKind::Bytes, || get(files::read)) },
         op("get", "/sessions/{handle}/variables", "listVariables", "List the variables of a session that is awake and idle", json::<Variables>(), || get(variables::list)),
-        op("get", "/sessions/{handle}/events", "followSession", "Follow a session, with the output of its cells", AnswerKind::Events(schema::<EventView>), || get(events::of_session)),
+        op("get", "/sessions/{handle}/events", "followSession", "Follow a session, with the output of its cells", AnswerKind::Events(schema::<EventView>), || get(events::session_events)),
         op("get", "/questions", "listQuestions", "Return the open questions of all sessions", json::<Questions>(), || get(cells::questions)),
-        op("get", "/events", "follow", "Follow all sessions, without output", AnswerKind::Events(schema::<EventView>), || get(events::all)),
+        op("get", "/events", "follow", "Follow all sessions, without output", AnswerKind::Events(schema::<EventView>), || get(events::all_events)),
     ]
 }

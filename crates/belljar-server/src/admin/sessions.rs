@@ -17,7 +17,7 @@ use super::views::{SessionView, owner_name};
 use crate::description::SandboxKind;
 
 /// The number of sessions of a page, by default and at most.
-const PAGE: usize = 100;
+const PAGE_SIZE: usize = 100;
 const MAX_PAGE: usize = 1000;
 /// The time that the end of a session waits for a call that is still running.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
@@ -156,7 +156,7 @@ fn page(mut all: Vec<SessionOverview>, query: &ListQuery) -> Result<SessionList,
     };
     all.sort_by_cached_key(|session| std::cmp::Reverse(key(session)));
     let matching = all.len();
-    let limit = query.limit.unwrap_or(PAGE).min(MAX_PAGE);
+    let limit = query.limit.unwrap_or(PAGE_SIZE).min(MAX_PAGE);
     let sessions = all.into_iter().skip(query.offset).take(limit).map(SessionView::new).collect();
     Ok(SessionList { sessions, matching, total, states, asking })
 }
@@ -185,7 +185,7 @@ pub(super) struct Created {
 /// Answers `POST /sessions`: creates a session for operators, whose ID no client has.
 pub(super) async fn create(State(admin): State<Admin>) -> Result<(StatusCode, Json<Created>), AdminError> {
     let id = admin.sessions().for_operator(None).create()?;
-    Ok((StatusCode::CREATED, Json(Created { handle: SessionHandle::of(&id).as_str().to_owned() })))
+    Ok((StatusCode::CREATED, Json(Created { handle: SessionHandle::from_id(&id).as_str().to_owned() })))
 }
 
 /// The result of an operation that may have had nothing to do.
@@ -223,7 +223,7 @@ pub(super) async fn fork(
 ) -> Result<(StatusCode, Json<Created>), AdminError> {
     let (tools, id) = admin.open(&handle).await?;
     let forked = tools.fork_for_operator(&id).await?;
-    Ok((StatusCode::CREATED, Json(Created { handle: SessionHandle::of(&forked).as_str().to_owned() })))
+    Ok((StatusCode::CREATED, Json(Created { handle: SessionHandle::from_id(&forked).as_str().to_owned() })))
 }
 
 /// Answers `POST /sessions/{handle}/sleep`.

@@ -210,7 +210,7 @@ impl CellView {
             memory,
             cpu,
         } = record.snapshot();
-        let (name, error) = described(&state, limits);
+        let (name, error) = name_and_error(&state, limits);
         let call = |call: belljar_sessions::RecordedCall| CallView {
             number: call.number,
             server: call.server,
@@ -252,7 +252,8 @@ impl CellView {
     }
 }
 
-fn described(state: &CellState, limits: &Limits) -> (&'static str, Option<CellError>) {
+/// Returns the name of a state, and the error that it has.
+fn name_and_error(state: &CellState, limits: &Limits) -> (&'static str, Option<CellError>) {
     match state {
         CellState::Pending => ("queued", None),
         CellState::Running => ("running", None),

@@ -71,7 +71,7 @@ pub(crate) fn declare(capabilities: &mut ServerCapabilities) {
 
 /// Links the tools whose results are of code to the panel, which can call none of them, and adds the one that it can
 /// call.
-pub(crate) fn link_tools(tools: &mut Vec<Tool>, of_panels: Option<Tool>) {
+pub(crate) fn link_tools(tools: &mut Vec<Tool>, panel_tool: Option<Tool>) {
     for tool in tools.iter_mut() {
         let mut settings = json!({ "visibility": ["model"] });
         if shows_code(&tool.name) {
@@ -79,7 +79,7 @@ pub(crate) fn link_tools(tools: &mut Vec<Tool>, of_panels: Option<Tool>) {
         }
         tool.meta.get_or_insert_default().insert("ui".to_owned(), settings);
     }
-    if let Some(mut tool) = of_panels {
+    if let Some(mut tool) = panel_tool {
         tool.meta.get_or_insert_default().insert("ui".to_owned(), json!({ "visibility": ["app"] }));
         tools.push(tool);
     }

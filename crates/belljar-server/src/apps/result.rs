@@ -78,7 +78,7 @@ fn is_zero(number: &usize) -> bool {
 
 impl Panel {
     /// Creates the panel of a cell.
-    pub(crate) fn of_cell(id: &SessionId, report: &CellReport, limits: &Limits) -> Self {
+    pub(crate) fn from_cell(id: &SessionId, report: &CellReport, limits: &Limits) -> Self {
         let mut outputs = Outputs { room: MAX_OUTPUTS, ..Outputs::default() };
         for output in &report.outputs {
             match output {
@@ -123,7 +123,7 @@ impl Panel {
     }
 
     /// Creates the panel of a call of `run_python_code`.
-    pub(crate) fn of_run(answer: &RunAnswer) -> Self {
+    pub(crate) fn from_run(answer: &RunAnswer) -> Self {
         let mut outputs = Outputs { room: MAX_OUTPUTS, ..Outputs::default() };
         let text = answer.output_text();
         if !text.is_empty() {
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn panels_are_for_clients_that_show_them() {
-        let result = attach(CallToolResult::success(Vec::new()), &Panel::of_run(&answer()));
+        let result = attach(CallToolResult::success(Vec::new()), &Panel::from_run(&answer()));
         let Value::Object(mut result) = serde_json::to_value(result).unwrap() else { panic!("not an object") };
         assert_eq!(result["_meta"][PANEL]["state"], "ok");
         withhold(&mut result);

@@ -11,9 +11,9 @@ use axum::response::{IntoResponse, Response};
 use belljar_sessions::{Place, SessionId, Sessions};
 use tokio::time::Instant;
 
-use super::bring::Named;
-use super::pass::{PassError, Passer};
-use super::signature::PassedOn;
+use super::replica_client::{ForwardError, ReplicaClient};
+use super::signature::ForwardedRequest;
+use super::takeover::RequestSubject;
 use crate::arrival::SessionTurn;
 use crate::http::SESSION_ID_HEADER;
 use crate::sse::MESSAGES as SSE_MESSAGES;
@@ -35,18 +35,18 @@ pub(crate) struct UsedRun(pub(crate) String);
 #[derive(Clone)]
 pub(crate) struct Forwarder {
     pub(crate) sessions: Sessions,
-    pub(crate) passer: Passer,
+    pub(crate) replica_client: ReplicaClient,
 }
 
 /// Has a request handled by the replica that has its kernel session. A session that no replica has becomes active here.
 pub(crate) async fn forward(State(forwarder): State<Forwarder>, request: Request, next: Next) -> Response {
     let used = match (request.extensions().get::<UsedSession>(), request.extensions().get::<UsedRun>()) {
-        (Some(UsedSession(session)), _) => Some(Named::Session(session.clone())),
-        (None, Some(UsedRun(run))) => Some(Named::Run(run.clone())),
+        (Some(UsedSession(session)), _) => Some(RequestSubject::Session(session.clone())),
+        (None, Some(UsedRun(run))) => Some(RequestSubject::Run(run.clone())),
         (None, None) => None,
     };
     let Some(used) = used else { return next.run(request).await };
-    let was_passed_on = request.extensions().get::<PassedOn>().is_some();
+    let was_forwarded = request.extensions().get::<ForwardedRequest>().is_some();
     // The streams of an MCP session are here, so that the kernel session has to come here, too.
     let takes_over =
         request.headers().contains_key(SESSION_ID_HEADER) || request.uri().path().starts_with(SSE_MESSAGES);
@@ -55,9 +55,9 @@ pub(crate) async fn forward(State(forwarder): State<Forwarder>, request: Request
     let Ok(body) = to_bytes(body, usize::MAX).await else { return StatusCode::BAD_REQUEST.into_response() };
     loop {
         let session = match &used {
-            Named::Session(session) => session.clone(),
+            RequestSubject::Session(session) => session.clone(),
             // It may end while this waits: its result is here then.
-            Named::Run(run) => match forwarder.sessions.session_of_run(run).await {
+            RequestSubject::Run(run) => match forwarder.sessions.session_of_run(run).await {
                 Ok(Some(session)) => session,
                 Ok(None) => return next.run(Request::from_parts(parts, body.into())).await,
                 Err(error) => return unavailable(&error.to_string()),
@@ -66,7 +66,7 @@ pub(crate) async fn forward(State(forwarder): State<Forwarder>, request: Request
         let node = match forwarder.sessions.locate(&session).await {
             // The handler reports a session that does not exist.
             Ok(Place::Here | Place::Nowhere) => return next.run(Request::from_parts(parts, body.into())).await,
-            Ok(Place::Elsewhere(_)) if was_passed_on && !takes_over => {
+            Ok(Place::Elsewhere(_)) if was_forwarded && !takes_over => {
                 return unavailable("the session has moved meanwhile");
             }
             Ok(Place::Elsewhere(node)) => node,
@@ -76,11 +76,11 @@ pub(crate) async fn forward(State(forwarder): State<Forwarder>, request: Request
             return unavailable("it is active in another server, which does not give it up");
         }
         let passed = if takes_over {
-            forwarder.passer.take_over(&node, &session).await.map(|()| None)
+            forwarder.replica_client.take_over(&node, &session).await.map(|()| None)
         } else {
             // The other replica has turns of its own.
             parts.extensions.remove::<SessionTurn>();
-            forwarder.passer.pass(&node, &parts, body.clone()).await.map(Some)
+            forwarder.replica_client.forward(&node, &parts, body.clone()).await.map(Some)
         };
         match passed {
             Ok(Some(response)) => return response,
@@ -92,10 +92,10 @@ pub(crate) async fn forward(State(forwarder): State<Forwarder>, request: Request
                 tokio::time::sleep(RETRY_INTERVAL).await;
             }
             // Its lease may still run: until it has run out, nothing can be done.
-            Err(PassError::NotSent(_)) if Instant::now() + RETRY_INTERVAL < deadline => {
+            Err(ForwardError::NotSent(_)) if Instant::now() + RETRY_INTERVAL < deadline => {
                 tokio::time::sleep(RETRY_INTERVAL).await;
             }
-            Err(error @ PassError::NotSent(_)) => return unavailable(&error.to_string()),
+            Err(error @ ForwardError::NotSent(_)) => return unavailable(&error.to_string()),
             Err(error) => return error.into_response(),
         }
     }

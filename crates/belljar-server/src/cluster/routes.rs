@@ -11,8 +11,8 @@ use axum::{Router, body};
 use belljar_sessions::{Cluster, Node, SessionId, Sessions};
 use tokio_util::sync::CancellationToken;
 
-use super::pass::{PassError, Passer};
-use super::signature::PassedOn;
+use super::replica_client::{ForwardError, ReplicaClient};
+use super::signature::ForwardedRequest;
 
 /// The path at which a replica gives a session up.
 const HAND_OVER: &str = "/cluster/hand-over/";
@@ -30,10 +30,10 @@ pub(crate) fn routes(sessions: Sessions) -> Router {
 /// Puts a session to sleep once its calls have ended, so that another replica can have it.
 async fn hand_over(
     State(sessions): State<Sessions>,
-    passed_on: Option<Extension<PassedOn>>,
+    forwarded: Option<Extension<ForwardedRequest>>,
     Path(session): Path<String>,
 ) -> Response {
-    if passed_on.is_none() {
+    if forwarded.is_none() {
         return StatusCode::NOT_FOUND.into_response();
     }
     let Some(session) = SessionId::parse(&session) else { return StatusCode::BAD_REQUEST.into_response() };
@@ -73,17 +73,17 @@ pub(crate) fn readiness(cluster: Option<Arc<Cluster>>, stopping: CancellationTok
     Router::new().route("/readyz", ready).with_state(Readiness { cluster, stopping })
 }
 
-impl Passer {
+impl ReplicaClient {
     /// Asks a replica to give a session up.
-    pub(super) async fn take_over(&self, node: &Node, session: &SessionId) -> Result<(), PassError> {
+    pub(super) async fn take_over(&self, node: &Node, session: &SessionId) -> Result<(), ForwardError> {
         let request = Request::post(format!("{HAND_OVER}{}", session.as_str())).body(());
-        let (parts, ()) = request.map_err(|error| PassError::Invalid(error.to_string()))?.into_parts();
-        let answer = self.pass(node, &parts, Default::default()).await?;
+        let (parts, ()) = request.map_err(|error| ForwardError::Invalid(error.to_string()))?.into_parts();
+        let answer = self.forward(node, &parts, Default::default()).await?;
         if answer.status().is_success() {
             return Ok(());
         }
         let reason = body::to_bytes(answer.into_body(), 4096).await.unwrap_or_default();
-        Err(PassError::Invalid(String::from_utf8_lossy(&reason).into_owned()))
+        Err(ForwardError::Invalid(String::from_utf8_lossy(&reason).into_owned()))
     }
 }
 

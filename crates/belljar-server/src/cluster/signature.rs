@@ -23,9 +23,9 @@ const MAX_SKEW: Duration = Duration::from_secs(120);
 /// The headers that clients may not send: those of this module.
 pub(super) const RESERVED: [HeaderName; 3] = [SIGNATURE, PRINCIPAL, BODY_DIGEST];
 
-/// A request that another replica has passed on, and which is not passed on again.
+/// A request that another replica has forwarded, and which is not forwarded again.
 #[derive(Debug, Clone)]
-pub(crate) struct PassedOn {
+pub(crate) struct ForwardedRequest {
     /// The client.
     pub(crate) owner: Option<Owner>,
     body_digest: HeaderValue,
@@ -65,7 +65,7 @@ pub(crate) fn verify(
     method: &Method,
     uri: &Uri,
     headers: &HeaderMap,
-) -> Result<Option<PassedOn>, &'static str> {
+) -> Result<Option<ForwardedRequest>, &'static str> {
     let Some(signature) = headers.get(SIGNATURE) else { return Ok(None) };
     let invalid = "the signature of another replica is invalid";
     let (time, signature) = signature.to_str().ok().and_then(|value| value.split_once(' ')).ok_or(invalid)?;
@@ -86,12 +86,12 @@ pub(crate) fn verify(
         }
     };
     let body_digest = headers.get(BODY_DIGEST).cloned().ok_or(invalid)?;
-    Ok(Some(PassedOn { owner, body_digest }))
+    Ok(Some(ForwardedRequest { owner, body_digest }))
 }
 
-/// Returns whether the body of a request that was passed on is the signed one.
-pub(crate) fn check_body(passed_on: &PassedOn, body: &[u8]) -> bool {
-    passed_on.body_digest.as_bytes() == URL_SAFE_NO_PAD.encode(Sha256::digest(body)).as_bytes()
+/// Returns whether the body of a request that was forwarded is the signed one.
+pub(crate) fn check_body(forwarded: &ForwardedRequest, body: &[u8]) -> bool {
+    forwarded.body_digest.as_bytes() == URL_SAFE_NO_PAD.encode(Sha256::digest(body)).as_bytes()
 }
 
 /// Returns the text that is signed. No value can contain a line break.

@@ -136,7 +136,7 @@ pub(super) async fn execute(
     let (content, status) = match call {
         Call::Code(code) => {
             let cell = CellRequest { code, timeout, scope, ..CellRequest::default() };
-            state.run_cell(&sessions, &id, cell, CallResult::of_cell).await
+            state.run_cell(&sessions, &id, cell, CallResult::from_cell).await
         }
         Call::Shell(command) => state.run_shell(&sessions, &id, &command, timeout, scope).await,
         Call::Edit(command) => command.run(&sessions, &id, &state.histories).await.map(|content| {
@@ -223,7 +223,7 @@ impl CodeExecution {
              ({{'__name__': 'shell'}})"
         );
         let cell = CellRequest { code, timeout, scope, store_history: false, ..CellRequest::default() };
-        let (result, status) = self.run_cell(sessions, id, cell, CallResult::of_shell).await?;
+        let (result, status) = self.run_cell(sessions, id, cell, CallResult::from_shell).await?;
         let status =
             if status == CallStatus::Success && result.return_code != 0 { CallStatus::RunError } else { status };
         Ok((result, status))

@@ -1,10 +1,12 @@
 //! The result of a call: streams, an exit status, and the files that the call made.
 
 use belljar_core::kernel::CellError;
-use belljar_core::mime::{MimeBundle, text_plain};
+use belljar_core::mime::text_plain;
 use belljar_core::{CellStatus, ExitReason, Limits, Output, Stream};
 use belljar_sessions::CellReport;
 use serde::Serialize;
+
+use crate::session_tools::text_or_types;
 
 /// The exit status of code that an exception ended.
 const FAILED: i32 = 1;
@@ -66,18 +68,18 @@ impl CallResult {
     }
 
     /// Creates the result of a cell that ran with these limits.
-    pub(super) fn of_cell(report: CellReport, limits: &Limits) -> Self {
-        Self::new_of_cell(&report, limits, traceback)
+    pub(super) fn from_cell(report: CellReport, limits: &Limits) -> Self {
+        Self::from_report(&report, limits, traceback)
     }
 
-    fn new_of_cell(report: &CellReport, limits: &Limits, describe: impl Fn(&CellError) -> String) -> Self {
+    fn from_report(report: &CellReport, limits: &Limits, describe: impl Fn(&CellError) -> String) -> Self {
         let mut result = Self::new("", "", exit_status(&report.status));
         for output in &report.outputs {
             match output {
                 Output::Text { stream: Stream::Stdout, text } => result.stdout.push_str(text),
                 Output::Text { stream: Stream::Stderr, text } => result.stderr.push_str(text),
                 Output::Display(bundle) | Output::ExecuteResult(bundle) => {
-                    push_line(&mut result.stdout, &text_or_types(bundle));
+                    push_line(&mut result.stdout, &text_or_types(bundle).unwrap_or_default());
                 }
             }
         }
@@ -92,11 +94,11 @@ impl CallResult {
     }
 
     /// Creates the result of a cell that ran a shell, and whose value is the shell's exit status.
-    pub(super) fn of_shell(mut report: CellReport, limits: &Limits) -> Self {
+    pub(super) fn from_shell(mut report: CellReport, limits: &Limits) -> Self {
         let status = report.outputs.iter().rposition(|output| matches!(output, Output::ExecuteResult(_)));
         let status = status.map(|position| report.outputs.remove(position));
         // A traceback would show the program that runs the shell.
-        let mut result = Self::new_of_cell(&report, limits, CellError::to_string);
+        let mut result = Self::from_report(&report, limits, CellError::to_string);
         if let Some(Output::ExecuteResult(bundle)) = &status {
             result.return_code = text_plain(bundle).and_then(|text| text.trim().parse().ok()).unwrap_or(FAILED);
         }
@@ -147,14 +149,5 @@ fn push_line(stream: &mut String, text: &str) {
     stream.push_str(text);
     if !text.ends_with('\n') {
         stream.push('\n');
-    }
-}
-
-/// Returns a value's plain text, or the names of its MIME types if it has no text.
-fn text_or_types(bundle: &MimeBundle) -> String {
-    match text_plain(bundle) {
-        Some(text) => text.to_owned(),
-        None if bundle.is_empty() => String::new(),
-        None => format!("<{}>", bundle.keys().cloned().collect::<Vec<_>>().join(", ")),
     }
 }

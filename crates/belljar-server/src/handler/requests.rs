@@ -15,7 +15,7 @@ use rmcp::{RoleServer, ServerHandler};
 use super::Server;
 use crate::activity::scope_of;
 use crate::apps as panels;
-use crate::cluster::Named;
+use crate::cluster::RequestSubject;
 use crate::code_tools;
 use crate::description::SandboxDescription;
 use crate::metrics::CallStatus;
@@ -115,19 +115,19 @@ impl ServerHandler for Server {
         mut context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         // The name alone: a copy of the definition takes kilobytes, and the call may wait for long.
-        let of_panels = self.panel_tool(&context).map(|tool| tool.name).filter(|name| *name == request.name);
+        let panel_tool = self.panel_tool(&context).map(|tool| tool.name).filter(|name| *name == request.name);
         let own = || self.tools.iter().map(|tool| &tool.name).find(|name| **name == request.name).cloned();
-        let Some(name) = of_panels.or_else(own) else {
+        let Some(name) = panel_tool.or_else(own) else {
             let names: Vec<String> = self.tools.iter().map(|tool| format!("`{}`", tool.name)).collect();
             let message = format!("unknown tool `{}`; this server offers {}", request.name, names.join(", "));
             return Err(ErrorData::invalid_params(message, None));
         };
         let _in_flight = self.begin_call();
-        let subject = Named::by_call(request.arguments.as_ref(), request.request_state.as_deref());
-        self.bring(subject.clone(), &context).await?;
+        let subject = RequestSubject::by_call(request.arguments.as_ref(), request.request_state.as_deref());
+        self.take_over(subject.clone(), &context).await?;
         let recorded = self.begin_activity(&name, &mut context);
         let scope = scope_of(&context);
-        if let Some(Named::Session(session)) = &subject {
+        if let Some(RequestSubject::Session(session)) = &subject {
             scope.set_session(session.as_str());
         }
         let mut record = self.runner.metrics().begin_call(name.clone(), scope);
@@ -201,7 +201,7 @@ impl ServerHandler for Server {
         request: GetTaskParams,
         context: RequestContext<RoleServer>,
     ) -> Result<GetTaskResult, ErrorData> {
-        self.bring(Some(Named::Run(request.task_id.clone())), &context).await?;
+        self.take_over(Some(RequestSubject::Run(request.task_id.clone())), &context).await?;
         self.sessions()?.get_task(&request.task_id, &context)
     }
 
@@ -210,7 +210,7 @@ impl ServerHandler for Server {
         request: UpdateTaskParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.bring(Some(Named::Run(request.task_id.clone())), &context).await?;
+        self.take_over(Some(RequestSubject::Run(request.task_id.clone())), &context).await?;
         self.sessions()?.update_task(&request.task_id, &request.input_responses, &context)
     }
 
@@ -219,7 +219,7 @@ impl ServerHandler for Server {
         request: CancelTaskParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.bring(Some(Named::Run(request.task_id.clone())), &context).await?;
+        self.take_over(Some(RequestSubject::Run(request.task_id.clone())), &context).await?;
         self.sessions()?.cancel_task(&request.task_id)
     }
 

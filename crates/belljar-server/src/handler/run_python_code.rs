@@ -80,10 +80,10 @@ impl Server {
         let mut answer = self.runner.run(request, client, recording.clone(), tools, sessions).await?;
         let status = CallStatus::from(&answer.report.outcome);
         let whole =
-            recording.map(|recording| Report::of_run(answer.report.clone(), is_encoded, recording.take_output()));
+            recording.map(|recording| Report::from_run(answer.report.clone(), is_encoded, recording.take_output()));
         answer.truncate(self.options.sandbox.max_answer);
         let result = answer.result(self.options.mode);
-        let result = if shows_panel { apps::attach(result, &Panel::of_run(&answer)) } else { result };
+        let result = if shows_panel { apps::attach(result, &Panel::from_run(&answer)) } else { result };
         let result = match whole {
             Some(report) => report::attach(result, report),
             None => result,

@@ -280,6 +280,13 @@ impl Drop for CallRecord<'_> {
 }
 
 /// Returns the process's resident memory in bytes, or `None` if `/proc` is not available.
+#[cfg(not(target_os = "linux"))]
+fn resident_memory() -> Option<i64> {
+    None
+}
+
+/// Returns the process's resident memory in bytes, or `None` if `/proc` is not available.
+#[cfg(target_os = "linux")]
 fn resident_memory() -> Option<i64> {
     let kibibytes = procfs::process::Process::myself().ok()?.status().ok()?.vmrss?;
     i64::try_from(kibibytes).ok()?.checked_mul(1024)

@@ -232,8 +232,8 @@ impl ExecuteCodeResult {
     }
 }
 
-/// Returns a bundle's plain text, or the names of its MIME types if it has no text.
-fn text_or_types(bundle: &MimeBundle) -> Option<String> {
+/// Returns a bundle's plain text, or the names of its MIME types if it has no text. `None` if it is empty.
+pub(crate) fn text_or_types(bundle: &MimeBundle) -> Option<String> {
     match text_plain(bundle) {
         Some(text) => Some(text.to_owned()),
         None => {

@@ -17,9 +17,10 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::is_modern;
 use crate::apps;
+use crate::code_output::CodeOutput;
 use crate::elicitation::{can_ask, elicit};
 use crate::input_rounds::{CodeClient, InputPrompt, MAX_SUSPENDED};
-use crate::notifier::{ClientNotifier, NotificationFilter, Output};
+use crate::notifier::{ClientNotifier, NotificationFilter};
 use crate::report::Recording;
 
 /// The client of one cell. Clones share it.
@@ -56,7 +57,7 @@ struct RunQuestions {
 #[derive(Clone)]
 struct AttachedCall {
     notifier: ClientNotifier,
-    output: Output,
+    output: CodeOutput,
 }
 
 /// A way to ask a client for input.
@@ -70,7 +71,7 @@ enum InputChannel {
 
 impl AttachedCall {
     fn new(notifier: ClientNotifier) -> Self {
-        Self { output: Output::notify_only(&notifier), notifier }
+        Self { output: CodeOutput::notify_only(&notifier), notifier }
     }
 
     /// Sends an incomplete last line, and ends the call's events.

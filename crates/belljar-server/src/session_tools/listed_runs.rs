@@ -24,8 +24,8 @@ impl SessionTools {
         // The result of a task that its client has polled is of no use to the model.
         let runs = self.sessions.runs();
         let listed = runs.iter().filter(|run| is_listed(run) && !run.is_fetched());
-        let mut runs: Vec<Value> = listed.map(|run| self.described(run)).collect();
-        let elsewhere = self.sessions.distant_runs().await.unwrap_or_else(|error| {
+        let mut runs: Vec<Value> = listed.map(|run| self.run_fields(run)).collect();
+        let elsewhere = self.sessions.remote_runs().await.unwrap_or_else(|error| {
             tracing::warn!(%error, "failed to list the runs of other replicas");
             Vec::new()
         });
@@ -44,7 +44,7 @@ impl SessionTools {
     /// Returns the fields of a run that waits for an answer which its client cannot give.
     pub(super) fn paused_fields(&self, run: &Run) -> Value {
         let id = run.info.id.as_str();
-        let mut fields = self.described(run);
+        let mut fields = self.run_fields(run);
         fields["status"] = "paused".into();
         fields["hint"] = format!(
             "The run waits. Call resume_run with run_id {id} later, or let the user run: belljar runs show {id}"
@@ -68,7 +68,7 @@ impl SessionTools {
     }
 
     /// Returns the entry of a run in the list.
-    fn described(&self, run: &Run) -> Value {
+    fn run_fields(&self, run: &Run) -> Value {
         let mut fields = fields(&run.info, &run.session, run.state(), &run.questions());
         let calls = self.live.get(run).and_then(|live| live.calls.count()).or_else(|| run.call_count());
         add_progress(&mut fields, run.outcome(), calls);

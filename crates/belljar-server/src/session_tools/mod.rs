@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `tools` | the definitions of the tools |
 //! | `answer` | their results |
+//! | `execute` | a cell that is run for one call |
 //! | `client_io` | the client of a cell: output, progress and input |
 //! | `runs` | cells that outlast their calls |
 //! | `listed_runs` | the list of these |
@@ -17,6 +18,7 @@
 
 mod answer;
 mod client_io;
+mod execute;
 mod listed_runs;
 mod live_runs;
 mod operator;
@@ -31,13 +33,11 @@ mod tools;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use belljar_core::Activity;
-use belljar_core::kernel::CellRequest;
-use belljar_core::{NETWORK_KEY, RecordedConnections, Report, Statistics};
-use belljar_sessions::{CellReport, Cluster, Owner, SessionError, SessionId, Sessions, Tenant};
-use belljar_tools::CallLog;
+use belljar_core::NETWORK_KEY;
+use belljar_sessions::{Cluster, Owner, SessionError, SessionId, Sessions, Tenant};
 use parking_lot::Mutex;
 use rmcp::model::{CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ProtocolVersion, Tool};
 use rmcp::service::RequestContext;
@@ -45,18 +45,20 @@ use rmcp::{Peer, RoleServer};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::activity::scope_of;
-use crate::apps::{self, Panel};
+use crate::apps;
 use crate::arguments::{self, ArgumentError, ExecuteCode, SessionOnly, UploadFile};
 use crate::arrival::{SessionTurn, in_turn, turn_of};
-use crate::code_tools::{CancelOnDrop, ClientTools};
+use crate::code_tools::ClientTools;
 use crate::description::SandboxDescription;
 use crate::handler::tool_error;
-use crate::input_rounds::{CodeClient as _, PendingInputs, RunningCode};
+use crate::input_rounds::{PendingInputs, RunningCode};
 use crate::metrics::CallStatus;
 use crate::notifier::ClientNotifier;
 use crate::report::{self, Recording};
-use answer::{ExecuteCodeResult, failed};
+use answer::failed;
+pub(crate) use answer::text_or_types;
 use client_io::CellClient;
+use execute::not_run;
 use live_runs::LiveRuns;
 pub(crate) use operator::OPERATOR_PROTOCOL;
 pub(crate) use programs::ProgramAnswers;
@@ -242,7 +244,7 @@ impl SessionTools {
         let execute_description = sandbox.execute_code(self.sessions.options().timeout, have_folders);
         let mut all = tools::all(execute_description, self.sessions.supports_fork(), have_folders);
         if self.sessions.are_durable() {
-            all.extend(tools::of_runs());
+            all.extend(tools::run_tools());
         }
         all
     }
@@ -383,102 +385,9 @@ impl SessionTools {
         Ok((id, result.await?))
     }
 
-    async fn execute(
-        &self,
-        mut cell: CellRequest,
-        session: Option<String>,
-        client: CellClient,
-        caller: Caller,
-    ) -> ToolAnswer {
-        let is_new = session.is_none();
-        let (limits, begin) = (self.sessions.limits().with_timeout(cell.timeout), Instant::now());
-        cell.tools = self.tools.is_some();
-        let (tool_run, observer) = match &self.tools {
-            Some(tools) => {
-                let (run, observer) = tools.for_cell(client.observer(), cell.scope.clone());
-                (Some(CancelOnDrop(run)), observer)
-            }
-            None => (None, client.observer()),
-        };
-        let queued = in_turn(caller.turn.clone(), || -> Result<_, SessionError> {
-            let id = match session {
-                Some(name) => self.find(&name)?,
-                None => self.sessions.create()?,
-            };
-            cell.scope.set_session(id.as_str());
-            let report = self.sessions.execute(&id, cell, observer);
-            Ok((id, report))
-        });
-        let (id, report) = match queued.await {
-            Ok(queued) => queued,
-            Err(error) => {
-                client.detach();
-                return not_run(&error);
-            }
-        };
-        self.visible_sessions.lock().insert(id.clone());
-        let report = report.await;
-        client.detach();
-        match report {
-            Ok(report) => {
-                let changed: Vec<&str> = report.files.iter().map(|change| change.file.path.as_str()).collect();
-                self.notify(&id, report.list_changed, &changed, &caller).await;
-                let status = CallStatus::from(&report.status);
-                let whole = client.recording().map(|recording| {
-                    let statistics = Statistics { run: begin.elapsed(), ..Statistics::default() };
-                    let (status, outputs) = (report.status.clone(), report.outputs.clone());
-                    let mut whole = Report::of_cell(status, outputs, &limits, &statistics);
-                    recording.complete(&mut whole);
-                    whole
-                });
-                let calls = tool_run.map(|run| run.0.log());
-                let result = self.answer(&id, is_new, report, calls, client.take_connections(), client.shows_panel());
-                let result = match whole {
-                    Some(whole) => report::attach(result, whole),
-                    None => result,
-                };
-                ToolAnswer { response: result.into(), status }
-            }
-            Err(error) => {
-                // Remove a new session that failed to start.
-                if is_new && self.sessions.clear(&id).await.is_ok() {
-                    self.visible_sessions.lock().remove(&id);
-                }
-                not_run(&error)
-            }
-        }
-    }
-
-    fn answer(
-        &self,
-        id: &SessionId,
-        is_new: bool,
-        report: CellReport,
-        calls: Option<CallLog>,
-        connections: RecordedConnections,
-        shows_panel: bool,
-    ) -> CallToolResult {
-        let panel = shows_panel.then(|| {
-            let panel = Panel::of_cell(id, &report, self.sessions.limits());
-            panel.with_records(calls.clone(), connections.clone())
-        });
-        let info = is_new.then(|| answer::SessionInfo::new(id, self.sessions.options().timeout));
-        let result = ExecuteCodeResult::new(id, info, report, self.sessions.limits(), self.html);
-        let result = result.with_calls(calls).with_connections(connections).result();
-        match panel {
-            Some(panel) => apps::attach(result, &panel),
-            None => result,
-        }
-    }
-
     fn find(&self, name: &str) -> Result<SessionId, SessionError> {
         let id = self.sessions.find(name)?;
         self.visible_sessions.lock().insert(id.clone());
         Ok(id)
     }
-}
-
-/// Returns the answer to a call whose cell was not run.
-fn not_run(error: &SessionError) -> ToolAnswer {
-    ToolAnswer { response: ExecuteCodeResult::from_error(error).result().into(), status: error.into() }
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use belljar_core::Party;
-use belljar_sessions::{Run, RunAnswer, RunNews, StoreError};
+use belljar_sessions::{Run, RunAnswer, RunUpdate, StoreError};
 use rmcp::RoleServer;
 use rmcp::model::Tool;
 use rmcp::service::RequestContext;
@@ -31,12 +31,12 @@ use crate::arguments::AnswerQuestion;
 use crate::metrics::CallStatus;
 
 /// The time after which an answer is confirmed although the run has no result yet.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+const CONFIRM_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl SessionTools {
     /// Returns the tool of panels, if runs can wait for the answers of users.
     pub(crate) fn panel_tool(&self) -> Option<Tool> {
-        self.sessions.are_durable().then(tools::of_panels)
+        self.sessions.are_durable().then(tools::panel_tool)
     }
 
     /// Returns the answer of a run that waits for an answer which its client cannot give. A panel can, if the client
@@ -101,9 +101,9 @@ impl SessionTools {
             return refused("the run does not wait for this answer any more");
         }
         // The panel may be closed at any time: the run goes on, and keeps its result for `resume_run`.
-        match tokio::time::timeout(LONGEST_WAIT, run.news()).await {
-            Ok(RunNews::Completed(result)) => finished(apps::for_client(&result, context), CallStatus::Success),
-            Ok(RunNews::Question(_)) => self.paused(&run, context),
+        match tokio::time::timeout(CONFIRM_TIMEOUT, run.next_update()).await {
+            Ok(RunUpdate::Completed(result)) => finished(apps::for_client(&result, context), CallStatus::Success),
+            Ok(RunUpdate::Question(_)) => self.paused(&run, context),
             Err(_) => {
                 let fields = json!({ "run_id": run_id, "status": "running", "success": true });
                 ToolAnswer { response: object(fields, Vec::new()).into(), status: CallStatus::Success }

@@ -78,7 +78,7 @@ impl ProgramAnswers {
         answer.truncate(self.max_bytes);
         let result = answer.result(self.mode);
         let result = match client {
-            Some(client) if client.shows_panel() => apps::attach(result, &Panel::of_run(&answer)),
+            Some(client) if client.shows_panel() => apps::attach(result, &Panel::from_run(&answer)),
             _ => result,
         };
         (result, status)

@@ -16,8 +16,8 @@ use std::time::Duration;
 use belljar_core::Party;
 use belljar_core::kernel::{CellRequest, InputError};
 use belljar_sessions::{
-    CellReport, NotAsked, Question, ResumedReport, Run, RunAnswer, RunCalls as _, RunNews, RunOutcome, SessionError,
-    SessionId, StoredRuns,
+    CellReport, NoSuchQuestion, Question, ResumedReport, Run, RunAnswer, RunCalls as _, RunOutcome, RunUpdate,
+    SessionError, SessionId, StoredRuns,
 };
 use belljar_tools::{SavedRun, ToolRun};
 use rmcp::model::{CallToolResult, InputResponses, JsonObject};
@@ -202,7 +202,7 @@ impl SessionTools {
             }
         };
         let mut result = serde_json::to_value(result).unwrap_or_default();
-        let outcome = RunOutcome::of_end(!matches!(status, CallStatus::Success));
+        let outcome = RunOutcome::from_end(!matches!(status, CallStatus::Success));
         if let Some(live) = &live {
             if let Some(calls) = live.calls.count() {
                 run.set_call_count(Some(calls));
@@ -271,19 +271,19 @@ impl SessionTools {
         let mut leaving = Leaving { run, peer: &context.peer, is_ending: &self.live.is_ending, stays: false };
         let accepts_task = tasks::accepts_task(context);
         loop {
-            let news = tokio::select! {
+            let update = tokio::select! {
                 biased;
-                news = run.news() => Some(news),
+                update = run.next_update() => Some(update),
                 () = tasks::has_waited(run), if accepts_task => None,
             };
-            if let Some(RunNews::Completed(result)) = &news {
+            if let Some(RunUpdate::Completed(result)) = &update {
                 leaving.stays = true;
                 let status = end.as_ref().and_then(|end| end.status.get().copied());
                 let result = apps::for_client(result, context);
                 return finished(result, status.unwrap_or(CallStatus::Success));
             }
             // Another client's question is not for a client that cannot be asked.
-            if accepts_task && (news.is_none() || can_ask(context)) {
+            if accepts_task && (update.is_none() || can_ask(context)) {
                 if self.leave(run) {
                     leaving.stays = true;
                     self.sessions.publish_run(run).await;
@@ -295,7 +295,7 @@ impl SessionTools {
                 }
                 continue;
             }
-            let Some(RunNews::Question(Question { call, message })) = news else { continue };
+            let Some(RunUpdate::Question(Question { call, message })) = update else { continue };
             if !can_ask(context) || is_modern(context) {
                 leaving.stays = true;
                 run.detach();
@@ -327,7 +327,7 @@ impl SessionTools {
                 }
             };
             // Another client may have answered in the meantime.
-            let (Ok(()) | Err(NotAsked)) = run.answer(call, answer, Party::Client);
+            let (Ok(()) | Err(NoSuchQuestion)) = run.answer(call, answer, Party::Client);
         }
     }
 
@@ -354,7 +354,7 @@ impl SessionTools {
         if let Some(given) = response(responses) {
             let answer = answer_in(given);
             self.attach(&run, notifier);
-            run.answer(call, answer, Party::Client).map_err(|NotAsked| ArgumentError::NoWaitingCell)?;
+            run.answer(call, answer, Party::Client).map_err(|NoSuchQuestion| ArgumentError::NoWaitingCell)?;
         } else {
             // The client may have restarted in between and lost the question.
             self.attach(&run, notifier);

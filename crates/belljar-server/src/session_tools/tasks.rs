@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use belljar_core::kernel::InputError;
 use belljar_core::{NETWORK_KEY, Party};
-use belljar_sessions::{NotAsked, Question, Run, RunAnswer, RunNews, RunState, SessionError};
+use belljar_sessions::{NoSuchQuestion, Question, Run, RunAnswer, RunState, RunUpdate, SessionError};
 use rmcp::RoleServer;
 use rmcp::model::{
     CallToolRequestParams, CallToolResult, CreateTaskResult, DetailedTask, ElicitRequest, ErrorCode, ErrorData,
@@ -144,7 +144,7 @@ impl SessionTools {
         for (key, response) in responses {
             if let Some(Question { call, .. }) = open.iter().find(|question| is_key_of(key, question)) {
                 // An operator may have answered in the meantime.
-                let (Ok(()) | Err(NotAsked)) = run.answer(*call, answer_in(response), Party::Client);
+                let (Ok(()) | Err(NoSuchQuestion)) = run.answer(*call, answer_in(response), Party::Client);
             }
         }
         Ok(())
@@ -317,8 +317,8 @@ impl SessionTools {
     async fn result_of_task(&self, run: &Arc<Run>, context: &RequestContext<RoleServer>) -> Value {
         let related = json!({ "taskId": run.info.id.as_str() });
         loop {
-            let Question { call, message } = match run.news().await {
-                RunNews::Completed(result) => {
+            let Question { call, message } = match run.next_update().await {
+                RunUpdate::Completed(result) => {
                     run.set_fetched();
                     let mut result = Value::clone(&result);
                     if let Value::Object(fields) = &mut result {
@@ -328,7 +328,7 @@ impl SessionTools {
                     add_meta(&mut result, RELATED_TASK, related);
                     return result;
                 }
-                RunNews::Question(question) => question,
+                RunUpdate::Question(question) => question,
             };
             if !can_ask(context) {
                 run.answered(call).await;
@@ -349,7 +349,7 @@ impl SessionTools {
                 }
             };
             // Another client may have answered in the meantime.
-            let (Ok(()) | Err(NotAsked)) = run.answer(call, answer, Party::Client);
+            let (Ok(()) | Err(NoSuchQuestion)) = run.answer(call, answer, Party::Client);
         }
     }
 }

@@ -23,7 +23,7 @@ pub(super) const RESUME_RUN: &str = "resume_run";
 pub(crate) const ANSWER_QUESTION: &str = "answer_question";
 
 /// Returns the definitions of the tools for runs that outlast their clients.
-pub(super) fn of_runs() -> [Tool; 2] {
+pub(super) fn run_tools() -> [Tool; 2] {
     [
         tool(
             LIST_RUNS,
@@ -44,7 +44,7 @@ pub(super) fn of_runs() -> [Tool; 2] {
 }
 
 /// Returns the definition of the tool by which panels pass a user's decision on.
-pub(super) fn of_panels() -> Tool {
+pub(super) fn panel_tool() -> Tool {
     tool(
         ANSWER_QUESTION,
         "Answer a question",

@@ -22,7 +22,7 @@ use super::{Cluster, wait};
 /// The collection of the records of bases.
 const BASES: &str = "bases";
 /// The time for which an image that was found is not looked up again. A collector deletes unused ones after a day.
-const TRUST: Duration = Duration::from_secs(10 * 60);
+const LOOKUP_TTL: Duration = Duration::from_secs(10 * 60);
 /// The maximum number of files in an archive.
 const MAX_FILES: usize = 64;
 /// The maximum size of the unpacked files, in bytes.
@@ -39,7 +39,7 @@ impl KnownImages {
     }
 
     fn is_fresh(&self, base: &str) -> bool {
-        self.0.lock().get(base).is_some_and(|(_, found)| found.elapsed() < TRUST)
+        self.0.lock().get(base).is_some_and(|(_, found)| found.elapsed() < LOOKUP_TTL)
     }
 
     fn insert(&self, base: &str, digest: Digest) {
@@ -72,7 +72,7 @@ impl Cluster {
     /// Fails if the files cannot be read, or the store does not answer.
     pub(crate) fn put_image(&self, base: &str, directory: &Path) -> io::Result<()> {
         let archive = pack(directory)?;
-        let digest = Digest::of(&archive);
+        let digest = Digest::from_content(&archive);
         let stored = wait(&self.handle, async {
             let images = self.services.images();
             images.put(digest, archive.into()).await?;

@@ -18,11 +18,13 @@
 //! | file | subject |
 //! | --- | --- |
 //! | `ownership` | the sessions of this replica: activated, stored, given up |
+//! | `slots` | which sessions this replica owns, and which expect a call |
 //! | `parts` | which files of a session have changed since the last commit |
 //! | `images` | the images of sessions |
 //! | `cleaning` | expired sessions, old results and unused objects |
 //! | `settings` | the settings of a replica |
 //! | `runs`, `run_record` | the records of runs |
+//! | `remote_runs` | runs that this replica does not have: finding, listing, claiming |
 //! | `maintenance` | listing, reading and deleting sessions on the command line |
 
 mod cleaning;
@@ -30,9 +32,11 @@ mod images;
 mod maintenance;
 mod ownership;
 mod parts;
+mod remote_runs;
 mod run_record;
 mod runs;
 mod settings;
+mod slots;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -49,13 +53,13 @@ use tokio::task::JoinSet;
 
 use crate::id::SessionId;
 use crate::runs::RunId;
-pub use runs::DistantRun;
-pub(crate) use runs::FoundRun;
+pub(crate) use remote_runs::FoundRun;
+pub use remote_runs::RemoteRun;
 pub use settings::{ClusterError, ClusterOptions, Durability};
 
 use images::KnownImages;
-use ownership::Slot;
-use runs::NotedRun;
+use runs::SharedRunRecord;
+use slots::Slot;
 
 /// The collection and the name of the record of the key that the replicas share.
 const KEY_RECORD: (&str, &str) = ("keys", "signer");
@@ -64,7 +68,7 @@ const KEY_LENGTH: usize = 32;
 /// The number of replicas whose addresses are remembered, and of sessions whose runs are.
 const MAX_ADDRESSES: usize = 10_000;
 
-/// A replica.
+/// A replica of the cluster, as requests to it need it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
     /// Its ID, of letters and digits.
@@ -103,7 +107,7 @@ pub struct Cluster {
     addresses: Mutex<HashMap<NodeId, Arc<str>>>,
     next_adoption: Mutex<Instant>,
     /// The knowledge about the records of runs that are here.
-    noted_runs: Mutex<HashMap<RunId, NotedRun>>,
+    noted_runs: Mutex<HashMap<RunId, SharedRunRecord>>,
     /// The runs whose records are to be deleted.
     forgotten_runs: Mutex<HashSet<RunId>>,
     /// The replicas that have the runs of sessions, as the records of the runs had it when they were found.

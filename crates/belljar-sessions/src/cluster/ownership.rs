@@ -3,130 +3,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use belljar_store::{Activation, Changes, CommitError, Deletion, Facts, Ownership, SessionKey};
-use parking_lot::Mutex;
-use tokio::sync::OwnedMutexGuard;
+use belljar_store::{Activation, Changes, CommitError, Deletion, Facts, Ownership};
 
 use super::parts::{FileStamps, changes_of, facts, write_parts};
+use super::slots::{OwnedSession, Slot, SlotUsage, key_of};
 use super::{Cluster, Node, Place, wait};
 use crate::id::SessionId;
 use crate::session::milliseconds;
 use crate::sessions::milliseconds_now;
 use crate::store::{Store, StoreError};
 
-/// The time for which a session stays in this replica although the call that was admitted for it has not arrived.
-const MAX_ARRIVAL: Duration = Duration::from_secs(5);
-
-/// The place of a session that this replica owns, or is about to.
-#[derive(Default)]
-pub(super) struct Slot {
-    /// The session; `None` while the session is looked at by its key only, since its time may be over.
-    id: Option<SessionId>,
-    use_of: Mutex<Use>,
-    /// Locked while the session's record is written.
-    session: Arc<tokio::sync::Mutex<Option<OwnedSession>>>,
-}
-
-/// The use of a session by this replica.
-#[derive(Default)]
-struct Use {
-    /// True while the session is owned for certain, also if its changes are stored in the background.
-    is_owned: bool,
-    /// The time at which a call was told that the session is here, until the call has arrived.
-    expects_call: Option<Instant>,
-    /// The last use before the session came here, since 1970.
-    last_used: Duration,
-}
-
-impl Use {
-    fn is_expecting(&self) -> bool {
-        self.expects_call.is_some_and(|since| since.elapsed() < MAX_ARRIVAL)
-    }
-}
-
-impl Slot {
-    fn set_owned(&self, is_owned: bool) {
-        self.use_of.lock().is_owned = is_owned;
-    }
-
-    /// Ends the ownership, unless a call is on its way to the session.
-    fn end_use(&self) -> bool {
-        let mut use_of = self.use_of.lock();
-        let is_expecting = use_of.is_expecting();
-        use_of.is_owned &= is_expecting;
-        !is_expecting
-    }
-}
-
-/// A session that this replica owns.
-struct OwnedSession {
-    ownership: Ownership,
-    /// The files that the store has.
-    stored: FileStamps,
-}
-
-/// The content of a slot, which no other task can use meanwhile.
-type LockedSession = OwnedMutexGuard<Option<OwnedSession>>;
-
-/// A session that this replica neither has nor makes active while this exists.
-pub(super) struct Reservation<'a> {
-    cluster: &'a Cluster,
-    key: SessionKey,
-    _session: LockedSession,
-}
-
-impl Drop for Reservation<'_> {
-    fn drop(&mut self) {
-        // Before it is unlocked: tasks that wait for it take another slot.
-        self.cluster.owned.lock().remove(&self.key);
-    }
-}
-
-fn key_of(id: &SessionId) -> SessionKey {
-    SessionKey::from_id(id.as_str())
-}
-
 impl Cluster {
-    /// Returns whether this replica owns a session, for certain.
-    pub(crate) fn owns(&self, id: &SessionId) -> bool {
-        self.find_slot(id).is_some_and(|slot| slot.use_of.lock().is_owned)
-    }
-
-    /// Expects a call for a session that this replica owns: until it has arrived, the session is not given up. Returns
-    /// false if this replica does not own it.
-    pub(crate) fn expect_call(&self, id: &SessionId) -> bool {
-        self.find_slot(id).is_some_and(|slot| {
-            let mut use_of = slot.use_of.lock();
-            if use_of.is_owned {
-                use_of.expects_call = Some(Instant::now());
-            }
-            use_of.is_owned
-        })
-    }
-
-    /// Notes that a call is in the queue of its session.
-    pub(crate) fn note_arrival(&self, id: &SessionId) {
-        if let Some(slot) = self.find_slot(id) {
-            slot.use_of.lock().expects_call = None;
-        }
-    }
-
-    /// Returns the time of a session's last use, since 1970, as the store had it when the session became active here:
-    /// a use that changes nothing does not change the session's files.
-    pub(crate) fn last_used(&self, id: &SessionId) -> Option<Duration> {
-        self.find_slot(id).map(|slot| slot.use_of.lock().last_used)
-    }
-
-    /// Returns the sessions that this replica owns, except for those that expect a call.
-    pub(crate) fn owned_sessions(&self) -> Vec<SessionId> {
-        let slots: Vec<Arc<Slot>> = self.owned.lock().values().cloned().collect();
-        let is_at_rest = |slot: &&Arc<Slot>| {
-            let use_of = slot.use_of.lock();
-            use_of.is_owned && !use_of.is_expecting()
-        };
-        slots.iter().filter(is_at_rest).filter_map(|slot| slot.id.clone()).collect()
-    }
-
     /// Makes a session active here, unless another replica has it: its files are in `store` afterwards. With
     /// `expects_call`, it is not given up until the call has arrived.
     ///
@@ -141,17 +28,19 @@ impl Cluster {
         let (slot, mut owned) = self.lock_slot(id).await;
         if owned.is_some() {
             if expects_call {
-                slot.use_of.lock().expects_call = Some(Instant::now());
+                slot.usage.lock().expect_call();
             }
             return Ok(Place::Here);
         }
         let place = match self.replica.activate(key_of(id)).await {
             Ok(Activation::Owned(ownership)) => match fetch(store, id, &ownership).await {
                 Ok(stored) => {
+                    let epoch = ownership.epoch().await;
+                    tracing::debug!(session = id.as_str(), epoch, "a session is active here");
                     let last_used = self.last_use(&ownership.facts().await);
                     *owned = Some(OwnedSession { ownership, stored });
-                    let expects_call = expects_call.then(Instant::now);
-                    *slot.use_of.lock() = Use { is_owned: true, expects_call, last_used };
+                    let expected_calls = expects_call.then(Instant::now).into_iter().collect();
+                    *slot.usage.lock() = SlotUsage { is_owned: true, expected_calls, last_used };
                     return Ok(Place::Here);
                 }
                 Err(error) => {
@@ -227,6 +116,7 @@ impl Cluster {
         id: &SessionId,
         error: &StoreError,
     ) {
+        tracing::debug!(session = id.as_str(), %error, has_session = session.is_some(), "a session was not stored");
         if !error.has_lost_session() {
             return slot.set_owned(true);
         }
@@ -235,13 +125,13 @@ impl Cluster {
         {
             tracing::warn!(%error, "failed to give up a session whose files are missing");
         }
-        // Before another call activates the session, which writes its files again.
         *session = None;
-        self.forget(id);
+        slot.set_owned(false);
+        // While the slot is locked: a call that activates the session afterwards writes its files again.
         if let Err(error) = store.remove(id) {
             tracing::warn!(%error, "failed to delete the files of a session that was lost");
         }
-        slot.set_owned(false);
+        self.forget(id);
     }
 
     async fn commit_owned(
@@ -313,10 +203,11 @@ impl Cluster {
                 return Err(error);
             }
             *session = None;
-            // Before another call activates the session, which writes its files again.
+            tracing::debug!(session = id.as_str(), "a session was given up");
+            // While the slot is locked: a call that activates the session afterwards writes its files again.
+            let removed = store.remove(id);
             self.forget(id);
-            store.remove(id)?;
-            Ok(true)
+            removed.map(|()| true)
         })
     }
 
@@ -364,43 +255,6 @@ impl Cluster {
         released
     }
 
-    /// Keeps this replica from making a session active. Returns `None` if it has the session, or is about to.
-    pub(super) fn reserve(&self, key: SessionKey) -> Option<Reservation<'_>> {
-        let mut slots = self.owned.lock();
-        let slot = slots.entry(key).or_default();
-        if slot.use_of.lock().is_owned {
-            return None;
-        }
-        let session = slot.session.clone().try_lock_owned().ok().filter(|session| session.is_none())?;
-        Some(Reservation { cluster: self, key, _session: session })
-    }
-
-    /// Returns whether a slot is still the one of its session.
-    fn is_current(&self, id: &SessionId, slot: &Arc<Slot>) -> bool {
-        self.find_slot(id).is_some_and(|current| Arc::ptr_eq(&current, slot))
-    }
-
-    fn find_slot(&self, id: &SessionId) -> Option<Arc<Slot>> {
-        self.owned.lock().get(&key_of(id)).cloned()
-    }
-
-    fn slot(&self, id: &SessionId) -> Arc<Slot> {
-        let new = || Arc::new(Slot { id: Some(id.clone()), ..Slot::default() });
-        self.owned.lock().entry(key_of(id)).or_insert_with(new).clone()
-    }
-
-    /// Locks the slot of a session.
-    async fn lock_slot(&self, id: &SessionId) -> (Arc<Slot>, LockedSession) {
-        loop {
-            let slot = self.slot(id);
-            let session = slot.session.clone().lock_owned().await;
-            // While this waited, the session may have been given up, and its slot with it.
-            if self.is_current(id, &slot) {
-                return (slot, session);
-            }
-        }
-    }
-
     /// Returns the session in a slot. A session that was not committed before is created in the store.
     async fn own<'a>(
         &self,
@@ -429,11 +283,6 @@ impl Cluster {
             Deletion::Deleted | Deletion::Missing => Ok(()),
             Deletion::Elsewhere(_) => Err(CommitError::Lost.into()),
         }
-    }
-
-    /// Treats a session as one that this replica does not own.
-    pub(crate) fn forget(&self, id: &SessionId) {
-        self.owned.lock().remove(&key_of(id));
     }
 }
 

@@ -1,7 +1,6 @@
 //! The files of a session as the parts of its state in the store.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
 use belljar_store::{Changes, Facts, Ownership};
@@ -9,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::id::SessionId;
 use crate::session::milliseconds;
-use crate::store::private_directory::DirectoryError;
+use crate::store::private_directory::{self, DirectoryError};
 use crate::store::{CELLS, RESUMED, SENT, START, STATE, Store, StoreError, WAITING};
 
 /// A file of a session, and whether it only grows.
@@ -56,8 +55,8 @@ pub(super) fn changes_of(
         };
         let failed = StoreError::io("read");
         let metadata = file.metadata().map_err(failed)?;
-        let changed = i128::from(metadata.ctime()) * 1_000_000_000 + i128::from(metadata.ctime_nsec());
-        let stamp = Stamp { inode: metadata.ino(), length: metadata.len(), changed };
+        let (inode, changed) = private_directory::identity(&metadata);
+        let stamp = Stamp { inode, length: metadata.len(), changed };
         now.0.insert(name, stamp);
         if before == Some(&stamp) {
             continue;

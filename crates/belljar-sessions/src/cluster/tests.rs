@@ -161,7 +161,7 @@ fn runs_are_found_until_they_are_forgotten() {
         assert!(find(&run).is_none());
         wait(&cluster.handle, cluster.publish_run(&run)).unwrap();
         assert!(matches!(find(&run), Some(FoundRun::Active(session)) if session == run.session));
-        let listed = || wait(&cluster.handle, cluster.distant_runs(&[], |_| true)).unwrap();
+        let listed = || wait(&cluster.handle, cluster.remote_runs(&[], |_| true)).unwrap();
         assert_eq!((listed()[0].state, listed()[0].outcome), (RunState::Running, None));
         let result = json!({ "text": "x".repeat(size) });
         run.set_call_count(Some(2));
@@ -194,7 +194,7 @@ fn end_that_an_earlier_build_has_written_is_found() {
     let found = wait(&cluster.handle, cluster.find_run(&run.info.id)).unwrap();
     let Some(FoundRun::Completed(found)) = found else { panic!("the result is not found") };
     assert_eq!((&*found.result().unwrap(), found.outcome(), found.call_count()), (&json!("result"), None, None));
-    let listed = wait(&cluster.handle, cluster.distant_runs(&[], |_| true)).unwrap();
+    let listed = wait(&cluster.handle, cluster.remote_runs(&[], |_| true)).unwrap();
     assert_eq!((listed[0].state, listed[0].outcome), (RunState::Completed, None));
 }
 

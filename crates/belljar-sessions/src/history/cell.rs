@@ -182,7 +182,7 @@ impl CellRecord {
         }
     }
 
-    /// Returns the state.
+    /// Returns the state: waiting, if the cell runs and has an open question or waits without a thread.
     pub fn current_state(&self) -> CellState {
         let is_waiting =
             self.is_waiting.load(Ordering::Relaxed) || self.run().is_some_and(|run| run.state().is_waiting());

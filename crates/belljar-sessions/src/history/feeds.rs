@@ -113,7 +113,7 @@ mod tests {
         let history = Arc::new(History::default());
         let mut feeds = history.begin_feeds(None).unwrap();
         let (id, session) = (feeds.id.clone(), feeds.session.clone());
-        let activity = || SessionOverview::of_absent(id.clone(), &session).activity;
+        let activity = || SessionOverview::for_absent_session(id.clone(), &session).activity;
         assert_eq!(activity(), SessionActivity::Idle);
         feeds.begin("1");
         assert_eq!(activity(), SessionActivity::Running);

@@ -56,13 +56,18 @@ pub use session::SessionHistory;
 pub(crate) use session::{Absence, AbsenceReason};
 pub use snapshot::{CellSnapshot, CellState, RecordedCall};
 
-/// The maximum number of cells that are recorded for a session.
+/// The number of cells that are recorded for a session.
 const MAX_CELLS: usize = 500;
+/// The numbers of cells and of absent sessions by which there may be more. The surplus is forgotten together: calls
+/// became slower once each of them forgot one record. The allocator then reuses the memory of that record for the next
+/// call, and memory that was not used for a thousand calls is likely in no cache of the processor.
+const SURPLUS_CELLS: usize = 64;
+const SURPLUS_ABSENT: usize = 128;
 /// The maximum number of bytes of the cells of a session, and of all sessions.
 const MAX_SESSION_BYTES: usize = 16 << 20;
 const MAX_BYTES: usize = 256 << 20;
-/// The maximum number of absent sessions whose cells are kept: those that have ended, and those that were given up to
-/// the cluster's store. As many calls that have run code once are kept, too.
+/// The number of absent sessions whose cells are kept: those that have ended, and those that were given up to the
+/// cluster's store. As many calls that have run code once are kept, too.
 const MAX_ABSENT: usize = 1000;
 /// The number of events that a slow reader of all sessions may be behind.
 const EVENT_CAPACITY: usize = 1024;
@@ -141,20 +146,21 @@ impl History {
 
     /// Notes that a session is not in the table any more. Its cells stay until others need the memory.
     pub(crate) fn set_absent(&self, id: &SessionId, reason: AbsenceReason) {
-        drop(self.note_absence(id, reason));
+        self.note_absence(id, reason);
+        drop(self.forget_absent());
     }
 
-    /// Does the same as [`History::set_absent`]. Returns the session that is forgotten in exchange.
-    fn note_absence(&self, id: &SessionId, reason: AbsenceReason) -> Option<ForgottenSession> {
+    /// Does the same as [`History::set_absent`], and forgets nothing.
+    fn note_absence(&self, id: &SessionId, reason: AbsenceReason) {
         let mut known = self.known.lock();
-        let history = known.sessions.get(id).cloned()?;
+        let Some(history) = known.sessions.get(id).cloned() else { return };
         known.turns += 1;
         let turn = known.turns;
         let earlier = {
             let mut state = history.state.lock();
             // Nothing follows the end.
             if state.absence.is_some_and(|absence| absence.reason == AbsenceReason::Completed) {
-                return None;
+                return;
             }
             state.absence.replace(Absence { reason, since: milliseconds_now(), turn })
         };
@@ -162,12 +168,10 @@ impl History {
             known.absent.remove(&earlier.turn);
         }
         known.queue_of(&history).insert(turn, id.clone());
-        let forgotten = self.forget_absent(&mut known, &history);
         drop(known);
         if reason == AbsenceReason::Completed {
             history.send(None, SessionChange::Closed);
         }
-        forgotten
     }
 
     /// Notes that a session is in the table again.
@@ -195,18 +199,26 @@ impl History {
         self.known.lock().sessions.values().cloned().collect()
     }
 
-    /// Forgets the session that has been absent for longest, if there are more than the maximum number of those like
-    /// `latest`, which has just become absent.
-    fn forget_absent(&self, known: &mut KnownSessions, latest: &SessionHistory) -> Option<ForgottenSession> {
-        let queue = known.queue_of(latest);
-        if queue.len() <= MAX_ABSENT {
-            return None;
+    /// Forgets the sessions that have been absent for longest, and the calls that have ended first, if there are too
+    /// many of either.
+    fn forget_absent(&self) -> Vec<ForgottenSession> {
+        let mut known = self.known.lock();
+        let KnownSessions { sessions, absent, ended_runs, .. } = &mut *known;
+        let mut forgotten = Vec::new();
+        for queue in [absent, ended_runs] {
+            if queue.len() <= MAX_ABSENT + SURPLUS_ABSENT {
+                continue;
+            }
+            while queue.len() > MAX_ABSENT
+                && let Some((_, id)) = queue.pop_first()
+            {
+                let Some(history) = sessions.remove(&id) else { continue };
+                let (bytes, cells) = history.state.lock().forget_all();
+                self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+                forgotten.push(ForgottenSession { _history: history, _cells: cells });
+            }
         }
-        let (_, id) = queue.pop_first()?;
-        let history = known.sessions.remove(&id)?;
-        let (bytes, cells) = history.state.lock().forget_all();
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-        Some(ForgottenSession { _history: history, _cells: cells })
+        forgotten
     }
 
     /// Records a cell that is about to be queued.
@@ -260,7 +272,10 @@ impl History {
         } else {
             self.bytes.fetch_sub(before - now, Ordering::Relaxed);
         }
-        while state.cells.len() > MAX_CELLS || (state.bytes > MAX_SESSION_BYTES && state.cells.len() > 1) {
+        let has_surplus = state.cells.len() > MAX_CELLS + SURPLUS_CELLS;
+        while (has_surplus && state.cells.len() > MAX_CELLS)
+            || (state.bytes > MAX_SESSION_BYTES && state.cells.len() > 1)
+        {
             let Some(freed) = state.forget_oldest() else { break };
             self.bytes.fetch_sub(freed, Ordering::Relaxed);
         }
@@ -285,7 +300,7 @@ impl History {
     }
 }
 
-/// A session that the history does not have any more. Dropping it frees its cells, which may take a while.
+/// A session that the history does not have any more. Dropping it frees its cells, which takes a while.
 struct ForgottenSession {
     _history: Arc<SessionHistory>,
     _cells: VecDeque<Arc<CellRecord>>,
@@ -307,134 +322,4 @@ impl Place {
 }
 
 #[cfg(test)]
-mod tests {
-    use belljar_core::CallCancellation;
-    use belljar_core::mime::{DisplayData, DisplayEvent};
-
-    use super::*;
-
-    fn id() -> SessionId {
-        SessionId::random().unwrap()
-    }
-
-    #[test]
-    fn old_cells_are_forgotten() {
-        let history = Arc::new(History::default());
-        let id = id();
-        for _ in 0..MAX_CELLS + 5 {
-            drop(CellGuard::new(history.begin_cell(&id, None, "1", false)));
-        }
-        let found = history.find(&id).unwrap();
-        assert_eq!(found.cells().len(), MAX_CELLS);
-        assert_eq!(found.cells().first().map(|cell| cell.number), Some(6));
-        assert_eq!(found.last().0, MAX_CELLS as u64 + 5);
-    }
-
-    #[test]
-    fn memory_of_all_sessions_is_bounded() {
-        let history = Arc::new(History::default());
-        let code = "x".repeat(32 << 10);
-        let cells = MAX_BYTES / code.len() + 1000;
-        let mut last = None;
-        for number in 0..cells {
-            let id = id();
-            drop(CellGuard::new(history.begin_cell(&id, None, &code, false)));
-            if number + 1 == cells {
-                last = Some(id);
-            }
-        }
-        assert!(history.bytes.load(Ordering::Relaxed) <= MAX_BYTES);
-        let all: usize = history.all().iter().map(|session| session.state.lock().bytes).sum();
-        assert_eq!(history.bytes.load(Ordering::Relaxed), all);
-        assert_eq!(history.find(&last.unwrap()).unwrap().cells().len(), 1);
-    }
-
-    /// Returns a display whose HTML has this many bytes.
-    fn display(bytes: usize) -> DisplayEvent {
-        let data = [("text/html".to_owned(), "x".repeat(bytes).into())].into();
-        DisplayEvent::Display(DisplayData { data, ..DisplayData::default() })
-    }
-
-    #[test]
-    fn cells_that_run_are_counted_and_bounded() {
-        let history = Arc::new(History::default());
-        let cells: Vec<CellGuard> =
-            (0..100).map(|_| CellGuard::new(history.begin_cell(&id(), None, "1", false))).collect();
-        let event = display(1 << 20);
-        for CellGuard(record) in &cells {
-            record.begin();
-            (0..6).for_each(|_| record.on_display(&event));
-            assert!(record.counted_bytes() >= 6 << 20 || record.snapshot().omitted > 0);
-            assert!(history.bytes.load(Ordering::Relaxed) <= MAX_BYTES);
-        }
-        assert!(history.bytes.load(Ordering::Relaxed) >= MAX_BYTES / 2);
-        drop(cells);
-        let all: usize = history.all().iter().map(|session| session.state.lock().bytes).sum();
-        assert_eq!(history.bytes.load(Ordering::Relaxed), all);
-    }
-
-    #[test]
-    fn refused_cells_are_forgotten_while_an_earlier_one_waits() {
-        let history = Arc::new(History::default());
-        let id = id();
-        let waiting = CellGuard::new(history.begin_cell(&id, None, "input()", false));
-        for _ in 0..MAX_CELLS + 5 {
-            drop(CellGuard::new(history.begin_cell(&id, None, "1", false)));
-        }
-        let cells = history.find(&id).unwrap().cells();
-        assert_eq!((cells.len(), cells.first().map(|cell| cell.number)), (MAX_CELLS, Some(1)));
-        drop(waiting);
-    }
-
-    #[test]
-    fn ended_runs_are_bounded_and_displace_no_sessions() {
-        let history = Arc::new(History::default());
-        let [ended, running] = [id(), id()];
-        history.session(&ended, None);
-        history.set_absent(&ended, AbsenceReason::Completed);
-        let waiting = history.begin_run(running.clone(), None, "1", CallCancellation::default());
-        for _ in 0..MAX_ABSENT + 3 {
-            let mut run = history.begin_run(id(), None, "1", CallCancellation::default());
-            run.end(Err("refused".into()));
-        }
-        assert_eq!(history.all().len(), MAX_ABSENT + 2);
-        assert!(history.find(&ended).is_some());
-        assert!(history.find(&running).is_some_and(|found| found.stop() && found.absence().is_none()));
-        drop(waiting);
-        assert!(history.find(&running).is_some_and(|found| !found.stop()));
-        let all: usize = history.all().iter().map(|session| session.state.lock().bytes).sum();
-        assert_eq!(history.bytes.load(Ordering::Relaxed), all);
-    }
-
-    #[test]
-    fn only_the_last_absent_sessions_stay() {
-        let history = Arc::new(History::default());
-        let [running, returned, ended_twice] = [id(), id(), id()];
-        history.session(&running, None);
-        history.session(&returned, None);
-        history.set_absent(&returned, AbsenceReason::Away);
-        history.session(&ended_twice, None);
-        history.set_absent(&ended_twice, AbsenceReason::Completed);
-        for number in 0..MAX_ABSENT + 3 {
-            if number == 100 {
-                history.set_present(&returned);
-                // An end is the last thing that is noted.
-                history.set_absent(&ended_twice, AbsenceReason::Away);
-                assert_eq!(
-                    history.find(&ended_twice).and_then(|found| found.absence()).map(|absence| absence.reason),
-                    Some(AbsenceReason::Completed)
-                );
-            }
-            let id = id();
-            let reason = if number % 2 == 0 { AbsenceReason::Completed } else { AbsenceReason::Away };
-            drop(CellGuard::new(history.begin_cell(&id, None, "1", false)));
-            history.set_absent(&id, reason);
-        }
-        assert_eq!(history.all().len(), MAX_ABSENT + 2);
-        assert!(history.find(&running).is_some() && history.find(&ended_twice).is_none());
-        assert!(history.find(&returned).is_some_and(|found| found.absence().is_none()));
-        assert_eq!(history.known.lock().absent.len(), MAX_ABSENT);
-        let all: usize = history.all().iter().map(|session| session.state.lock().bytes).sum();
-        assert_eq!(history.bytes.load(Ordering::Relaxed), all);
-    }
-}
+mod tests;

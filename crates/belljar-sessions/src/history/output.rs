@@ -146,6 +146,10 @@ impl BoundedOutput {
         }
         self.displays += 1;
         self.display_bytes += size;
+        // Most code has one value and no other output.
+        if self.outputs.is_empty() {
+            self.outputs.reserve_exact(1);
+        }
         self.outputs.push(form(bundle));
     }
 }

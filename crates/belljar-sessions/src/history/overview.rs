@@ -28,7 +28,7 @@ impl SessionActivity {
     /// All activities.
     pub const ALL: [Self; 6] = [Self::Running, Self::Waiting, Self::Idle, Self::Asleep, Self::Away, Self::Completed];
 
-    /// Returns the name.
+    /// Returns the name in the admin API.
     pub fn name(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -102,7 +102,7 @@ impl SessionOverview {
     }
 
     /// Creates the overview of a session that is not in the table, of code that runs once, or of feeds.
-    pub(crate) fn of_absent(id: SessionId, history: &SessionHistory) -> Self {
+    pub(crate) fn for_absent_session(id: SessionId, history: &SessionHistory) -> Self {
         let absence = history.absence();
         let activity = match absence {
             None if history.is_run() => SessionActivity::Running,

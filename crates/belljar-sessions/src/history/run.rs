@@ -8,7 +8,7 @@ use belljar_core::kernel::CellObserver;
 use belljar_core::{CallCancellation, RunReport};
 
 use super::session::{HistoryKind, SessionHistory};
-use super::{AbsenceReason, CellGuard, ForgottenSession, History, SessionChange};
+use super::{AbsenceReason, CellGuard, History, SessionChange};
 use crate::id::SessionId;
 use crate::sessions::Owner;
 
@@ -19,9 +19,6 @@ pub struct RunRecord {
     id: SessionId,
     cell: CellGuard,
     has_ended: bool,
-    /// The earlier call that the end of this one has displaced. It is freed when this is dropped, so that the client
-    /// need not wait for it.
-    displaced: Option<ForgottenSession>,
 }
 
 impl History {
@@ -38,7 +35,7 @@ impl History {
         self.known.lock().sessions.insert(id.clone(), session.clone());
         session.send(None, SessionChange::Created);
         let cell = CellGuard::new(self.begin_cell_of(&session, code, false));
-        RunRecord { history: self.clone(), id, cell, has_ended: false, displaced: None }
+        RunRecord { history: self.clone(), id, cell, has_ended: false }
     }
 }
 
@@ -58,22 +55,22 @@ impl RunRecord {
     }
 
     /// Ends the record with the result of the code, or with the reason why it was not run. Dropping the record may take
-    /// a while then, since it frees memory.
+    /// a while, since it forgets earlier calls: the client need not wait for that.
     pub fn end(&mut self, result: Result<&RunReport, String>) {
         let CellGuard(record) = &self.cell;
         record.complete_run(result);
         self.has_ended = true;
-        self.displaced = self.history.note_absence(&self.id, AbsenceReason::Completed);
+        self.history.note_absence(&self.id, AbsenceReason::Completed);
     }
 }
 
 impl Drop for RunRecord {
     fn drop(&mut self) {
-        if self.has_ended {
-            return;
+        if !self.has_ended {
+            let CellGuard(record) = &self.cell;
+            record.abandon();
+            self.history.note_absence(&self.id, AbsenceReason::Completed);
         }
-        let CellGuard(record) = &self.cell;
-        record.abandon();
-        self.history.set_absent(&self.id, AbsenceReason::Completed);
+        drop(self.history.forget_absent());
     }
 }

@@ -129,7 +129,7 @@ impl SessionHistory {
 
     /// Returns the name of the session.
     pub fn handle(&self) -> &SessionHandle {
-        self.handle.get_or_init(|| SessionHandle::of(&self.id))
+        self.handle.get_or_init(|| SessionHandle::from_id(&self.id))
     }
 
     /// Returns the events of the session from now on.
@@ -150,7 +150,7 @@ impl SessionHistory {
         self.state.lock().cells.iter().cloned().collect()
     }
 
-    /// Returns a recorded cell.
+    /// Returns the cell with this number, unless it was forgotten.
     pub fn cell(&self, number: u64) -> Option<Arc<CellRecord>> {
         self.state.lock().cells.iter().find(|cell| cell.number == number).cloned()
     }

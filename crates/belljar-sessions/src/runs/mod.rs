@@ -39,7 +39,7 @@ use crate::store::RunJournal;
 
 pub(crate) use interrupt::RunInterrupt;
 use questions::OpenQuestion;
-pub use questions::{NotAsked, Question, RunAnswer};
+pub use questions::{NoSuchQuestion, Question, RunAnswer};
 pub(crate) use registry::RunRegistry;
 pub use state::{InvalidEvent, RunEvent, RunOutcome, RunState};
 
@@ -94,9 +94,9 @@ pub struct RunInfo {
     pub is_program: bool,
 }
 
-/// News for a client that waits for a run.
+/// The result or the question that a client which waits for a run receives next.
 #[derive(Debug, Clone)]
-pub enum RunNews {
+pub enum RunUpdate {
     /// The run has a result.
     Completed(Arc<Value>),
     /// The run asks something.
@@ -143,7 +143,7 @@ pub trait RunResumer: Send + Sync {
 /// Has the store of a cluster have the journal of a run.
 pub(crate) type CommitJournal = Box<dyn Fn() -> io::Result<()> + Send + Sync>;
 
-/// A run.
+/// A durable run: a cell of a persistent session, or a program, that can outlast its call, client and server.
 pub struct Run {
     /// The facts that do not change.
     pub info: RunInfo,
@@ -269,7 +269,7 @@ impl Run {
         self.owner.is_some()
     }
 
-    /// Returns the state.
+    /// Returns the state at this moment. [`Self::next_update`] waits for changes.
     pub fn state(&self) -> RunState {
         self.progress.lock().state
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use belljar_core::Party;
 use serde::{Deserialize, Serialize};
 
-use super::{Run, RunNews, RunState};
+use super::{Run, RunState, RunUpdate};
 use crate::sessions::milliseconds_now;
 
 /// The interval at which a run that asks is looked at. If its code has not begun to wait then, it holds its thread, and
@@ -35,7 +35,7 @@ pub enum RunAnswer {
 /// The error of an answer to a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the run does not wait for this answer: it was answered before, or the run has ended")]
-pub struct NotAsked;
+pub struct NoSuchQuestion;
 
 pub(super) struct OpenQuestion {
     message: String,
@@ -145,10 +145,10 @@ impl Run {
     ///
     /// # Errors
     /// Fails if the run does not wait for this answer.
-    pub fn answer(&self, call: u64, answer: RunAnswer, by: Party) -> Result<(), NotAsked> {
+    pub fn answer(&self, call: u64, answer: RunAnswer, by: Party) -> Result<(), NoSuchQuestion> {
         {
             let mut progress = self.progress.lock();
-            progress.questions.remove(&call).ok_or(NotAsked)?;
+            progress.questions.remove(&call).ok_or(NoSuchQuestion)?;
             progress.answers.insert(call, (answer, by));
             progress.updated = milliseconds_now();
         }
@@ -160,17 +160,17 @@ impl Run {
     }
 
     /// Waits until the run asks something, or has a result.
-    pub async fn news(&self) -> RunNews {
+    pub async fn next_update(&self) -> RunUpdate {
         let mut changed = self.changed.subscribe();
         loop {
             changed.mark_unchanged();
             {
                 let progress = self.progress.lock();
                 if let Some(result) = &progress.result {
-                    return RunNews::Completed(result.clone());
+                    return RunUpdate::Completed(result.clone());
                 }
                 if let Some((call, open)) = progress.questions.iter().find(|(_, open)| open.is_visible) {
-                    return RunNews::Question(Question { call: *call, message: open.message.clone() });
+                    return RunUpdate::Question(Question { call: *call, message: open.message.clone() });
                 }
             }
             let _ = changed.changed().await;

@@ -40,7 +40,7 @@ pub enum RunOutcome {
 
 impl RunOutcome {
     /// Returns the outcome of code that has ended.
-    pub fn of_end(is_error: bool) -> Self {
+    pub fn from_end(is_error: bool) -> Self {
         if is_error { Self::Error } else { Self::Completed }
     }
 

@@ -1,3 +1,5 @@
+//! Tests of the questions of runs, between an answer and the call that receives it.
+
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use belljar_core::kernel::InterruptHandle;

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::Sessions;
 use super::durable::StoredRuns;
 use super::table::SessionEntry;
-use crate::cluster::{Cluster, DistantRun, FoundRun, Place};
+use crate::cluster::{Cluster, FoundRun, Place, RemoteRun};
 use crate::error::SessionError;
 use crate::history::AbsenceReason;
 use crate::id::SessionId;
@@ -114,11 +114,11 @@ impl Sessions {
     ///
     /// # Errors
     /// Fails if the cluster's store cannot be used.
-    pub async fn distant_runs(&self) -> Result<Vec<DistantRun>, SessionError> {
+    pub async fn remote_runs(&self) -> Result<Vec<RemoteRun>, SessionError> {
         let Some(cluster) = self.cluster() else { return Ok(Vec::new()) };
         let known: Vec<RunId> = self.shared.runs.all().into_iter().map(|run| run.info.id.clone()).collect();
         let caller = self.owner.as_deref();
-        Ok(cluster.distant_runs(&known, |owner| owner.is_none() || owner == caller).await?)
+        Ok(cluster.remote_runs(&known, |owner| owner.is_none() || owner == caller).await?)
     }
 
     /// Goes on with the runs of replicas that have ended, and ends those that were lost with them.

@@ -69,7 +69,7 @@ impl Sessions {
                 None => entry,
             });
         }
-        all.extend(recorded.into_iter().map(|(id, history)| SessionOverview::of_absent(id, &history)));
+        all.extend(recorded.into_iter().map(|(id, history)| SessionOverview::for_absent_session(id, &history)));
         all
     }
 
@@ -82,7 +82,7 @@ impl Sessions {
                 Some((id, history)) => table.get(id).and_then(|entry| overview_of(id, entry, Some(history.handle()))),
                 None => {
                     let mut entries = table.iter();
-                    let found = entries.find(|(id, _)| SessionHandle::of(id) == *handle);
+                    let found = entries.find(|(id, _)| SessionHandle::from_id(id) == *handle);
                     found.and_then(|(id, entry)| overview_of(id, entry, Some(handle)))
                 }
             }
@@ -90,7 +90,7 @@ impl Sessions {
         match (entry, recorded) {
             (Some(entry), Some((_, history))) => Some(entry.with_history(&history)),
             (Some(entry), None) => Some(entry),
-            (None, Some((id, history))) => Some(SessionOverview::of_absent(id, &history)),
+            (None, Some((id, history))) => Some(SessionOverview::for_absent_session(id, &history)),
             (None, None) => None,
         }
     }
@@ -129,7 +129,7 @@ impl Sessions {
                 tracing::error!(%error, "failed to put a waiting cell to sleep");
             }
         }
-        let overview = self.overview_of(&SessionHandle::of(id));
+        let overview = self.overview_of(&SessionHandle::from_id(id));
         let is_asleep =
             |overview: SessionOverview| matches!(overview.activity, SessionActivity::Asleep | SessionActivity::Away);
         Ok(overview.is_some_and(is_asleep) || self.run_is_asleep(id))
@@ -161,7 +161,7 @@ impl Sessions {
 
 /// Returns the overview of an entry of the table. `handle` is that of the session, if it is known.
 fn overview_of(id: &SessionId, entry: &SessionEntry, handle: Option<&SessionHandle>) -> Option<SessionOverview> {
-    let handle = || handle.cloned().unwrap_or_else(|| SessionHandle::of(id));
+    let handle = || handle.cloned().unwrap_or_else(|| SessionHandle::from_id(id));
     match entry {
         SessionEntry::Active(session) => {
             let activity = if session.is_idle() { SessionActivity::Idle } else { SessionActivity::Running };

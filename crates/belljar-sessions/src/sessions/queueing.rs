@@ -76,9 +76,12 @@ impl Sessions {
         kind: JobKind,
         work: Work<T>,
     ) -> Result<(CallTicket, oneshot::Receiver<Result<T, SessionError>>), SessionError> {
-        self.check_audit()?;
-        self.tenant.check_storage()?;
-        let (call, ticket) = self.shared.pool.admit(&self.tenant)?;
+        let admit = || {
+            self.check_audit()?;
+            self.tenant.check_storage()?;
+            Ok::<_, SessionError>(self.shared.pool.admit(&self.tenant)?)
+        };
+        let (call, ticket) = admit().inspect_err(|_| self.note_arrival(&session.id))?;
         let pool = self.shared.pool.clone();
         let admitted = move |state: &mut SessionState, session: &Session| {
             if !ticket.begin() {
@@ -88,7 +91,10 @@ impl Sessions {
             drop(pool);
             work(state, session)
         };
-        Ok((call, self.queue(session, kind, Box::new(admitted))?))
+        let id = session.id.clone();
+        let queued = self.queue(session, kind, Box::new(admitted));
+        self.note_arrival(&id);
+        Ok((call, queued?))
     }
 
     /// Checks that what the call does can be recorded.
@@ -106,17 +112,23 @@ impl Sessions {
         kind: JobKind,
         work: Work<T>,
     ) -> QueuedResult<T> {
-        self.check_audit()?;
+        let id = session.id.clone();
+        if let Err(refusal) = self.check_audit() {
+            self.note_arrival(&id);
+            return Err(refusal);
+        }
         let (pool, arrival) = (self.shared.pool.clone(), Instant::now());
         let recorded = move |state: &mut SessionState, session: &Session| {
             pool.record_wait(arrival.elapsed());
             drop(pool);
             work(state, session)
         };
-        self.queue(session, kind, Box::new(recorded))
+        let queued = self.queue(session, kind, Box::new(recorded));
+        self.note_arrival(&id);
+        queued
     }
 
-    /// Queues `work`, which a guest thread will run.
+    /// Queues `work`, which a guest thread will run and need not be that of a call.
     pub(super) fn queue<T: Send + 'static>(
         &self,
         mut session: Arc<Session>,
@@ -153,10 +165,14 @@ impl Sessions {
                 }
             }
         }
-        if let Some(cluster) = self.cluster() {
-            cluster.note_arrival(&session.id);
-        }
         Ok(answer)
+    }
+
+    /// Notes that a call for a session is in its queue, or was refused: the session may be given up once it is idle.
+    fn note_arrival(&self, id: &SessionId) {
+        if let Some(cluster) = self.cluster() {
+            cluster.note_arrival(id);
+        }
     }
 
     /// Closes the queue of a session. `last` runs after the queued jobs.

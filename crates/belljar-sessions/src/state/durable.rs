@@ -16,7 +16,7 @@ use crate::error::SessionError;
 use crate::id::SessionId;
 use crate::runs::{Run, RunCalls, RunEvent, RunRegistry};
 use crate::sessions::{HeldRun, Owner, milliseconds_now};
-use crate::store::{Lease, Store, StoreError, StoredRun};
+use crate::store::{Lease, StoreError, StoredRun};
 
 /// The waits of a cell.
 pub(crate) struct CellWaits<'a> {
@@ -223,11 +223,19 @@ impl SessionState {
 
     /// Drops the kernel: the session goes on from its state in the store, which is from before the cell.
     pub(super) fn discard_kernel(&mut self, services: &SessionServices) {
-        let is_in_cluster = |store: &Store| store.cluster().is_some() && self.was_stored;
-        let has_state = |store: &Store| store.header(&self.id).is_ok() || is_in_cluster(store);
-        let is_stored = services.store.as_deref().is_some_and(has_state);
+        let is_stored = self.has_state(services);
+        tracing::debug!(session = self.id.as_str(), is_stored, "the interpreter of a session is discarded");
         self.kernel = if is_stored { KernelState::Stored } else { KernelState::NotStarted };
         self.matches_store = true;
+    }
+
+    /// Returns whether the session's state is stored. A state that cannot be read is one: the session must not begin
+    /// from nothing.
+    pub(super) fn has_state(&self, services: &SessionServices) -> bool {
+        services.store.as_deref().is_some_and(|store| {
+            let is_in_cluster = store.cluster().is_some() && self.was_stored;
+            is_in_cluster || !matches!(store.header(&self.id), Err(StoreError::Missing))
+        })
     }
 
     /// Makes the waiting cell ready to go on: restores its interpreter, and notes on the disk that it goes on.

@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, linkat, mkdirat, openat, renameat, statat, unlinkat};
@@ -84,10 +84,10 @@ impl PrivateDirectory {
     /// Returns a path of this directory that does not depend on names, which others may change. It is valid as long as
     /// the directory is open.
     pub(crate) fn path(&self) -> PathBuf {
-        format!("/proc/self/fd/{}", self.0.as_raw_fd()).into()
+        path_of(&self.0)
     }
 
-    /// Returns whether a directory exists in this one, and is no link to one.
+    /// Returns whether a directory exists in this one, and is not a link to one.
     pub(crate) fn has_subdirectory(&self, name: &str) -> bool {
         let stat = statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW);
         stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
@@ -178,6 +178,28 @@ impl PrivateDirectory {
             _ => errno.into(),
         }
     }
+}
+
+/// Returns the inode of a file, and the time of its last change in nanoseconds since 1970.
+pub(crate) fn identity(metadata: &fs::Metadata) -> (u64, i128) {
+    use std::os::unix::fs::MetadataExt as _;
+    let changed = i128::from(metadata.ctime()) * 1_000_000_000 + i128::from(metadata.ctime_nsec());
+    (metadata.ino(), changed)
+}
+
+/// Returns a path of an open directory.
+#[cfg(target_os = "linux")]
+fn path_of(directory: &OwnedFd) -> PathBuf {
+    use std::os::fd::AsRawFd as _;
+    format!("/proc/self/fd/{}", directory.as_raw_fd()).into()
+}
+
+/// Returns the present path of an open directory: this system has none that does not depend on names.
+#[cfg(not(target_os = "linux"))]
+fn path_of(directory: &OwnedFd) -> PathBuf {
+    use std::os::unix::ffi::OsStringExt as _;
+    let path = rustix::fs::getpath(directory).map(std::ffi::CString::into_bytes).unwrap_or_default();
+    std::ffi::OsString::from_vec(path).into()
 }
 
 /// Returns the name of a type of file, with an article.

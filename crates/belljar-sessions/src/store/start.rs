@@ -5,8 +5,9 @@ use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use serde::{Deserialize, Serialize};
 
 use super::private_directory::DirectoryError;
+use super::signer::KEY_LENGTH;
 use super::state_file::{self, SnapshotHeader};
-use super::waiting::{KEY_LENGTH, START, WAITING, parse_run};
+use super::waiting::{START, WAITING, parse_run};
 use super::{STATE, Store, StoreError};
 use crate::id::SessionId;
 use crate::runs::RunId;

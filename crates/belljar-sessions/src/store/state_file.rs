@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::StoreError;
-use super::waiting::Signer;
+use super::signer::Signer;
 use crate::id::SessionId;
 use crate::session::milliseconds;
 use crate::sessions::Owner;
@@ -23,7 +23,7 @@ const VERSION: u32 = 2;
 /// The version whose header does not name the session.
 const UNBOUND_VERSION: u32 = 1;
 /// The length of magic, version and header length, in bytes.
-const PREFIX: usize = 16;
+const PREFIX_LENGTH: usize = 16;
 /// The maximum size of a header, in bytes. Belljar does not write longer ones.
 const MAX_HEADER: usize = 16 << 20;
 /// The maximum size of the uncompressed data, in bytes. Memory is at most 4 GiB.
@@ -160,7 +160,7 @@ fn assemble(header: &SnapshotHeader, compressed: &[u8]) -> io::Result<Vec<u8>> {
 /// Returns the content of a file without its end.
 fn content(header: &SnapshotHeader, compressed: &[u8]) -> io::Result<Vec<u8>> {
     let header = serde_json::to_vec(header)?;
-    let mut bytes = Vec::with_capacity(PREFIX + header.len() + compressed.len() + 32);
+    let mut bytes = Vec::with_capacity(PREFIX_LENGTH + header.len() + compressed.len() + 32);
     bytes.extend_from_slice(&MAGIC);
     bytes.extend_from_slice(&VERSION.to_le_bytes());
     bytes.extend_from_slice(&u32::try_from(header.len()).map_err(io::Error::other)?.to_le_bytes());
@@ -194,7 +194,7 @@ fn stored(header: SnapshotHeader, compressed: &[u8]) -> Result<StoredSession, St
 
 /// Reads the header of the state file of the session `id`.
 pub(super) fn read_header(mut file: impl io::Read, id: &SessionId) -> Result<SnapshotHeader, StoreError> {
-    let mut prefix = [0; PREFIX];
+    let mut prefix = [0; PREFIX_LENGTH];
     file.read_exact(&mut prefix).map_err(|_| StoreError::Damaged("it is too short"))?;
     let (version, length) = parse_prefix(&prefix)?;
     let mut header = vec![0; length];
@@ -216,7 +216,7 @@ fn split_checked(
 ) -> Result<(u32, SnapshotHeader, &[u8]), StoreError> {
     let short = StoreError::Damaged("it is too short");
     let Some((content, digest)) = bytes.split_last_chunk::<32>() else { return Err(short) };
-    let Some((prefix, rest)) = content.split_first_chunk::<PREFIX>() else { return Err(short) };
+    let Some((prefix, rest)) = content.split_first_chunk::<PREFIX_LENGTH>() else { return Err(short) };
     let (version, length) = parse_prefix(prefix)?;
     if !is_valid(content, digest) {
         return Err(StoreError::Damaged("it does not match its checksum"));
@@ -226,7 +226,7 @@ fn split_checked(
 }
 
 /// Returns the version and the length of the header.
-fn parse_prefix(prefix: &[u8; PREFIX]) -> Result<(u32, usize), StoreError> {
+fn parse_prefix(prefix: &[u8; PREFIX_LENGTH]) -> Result<(u32, usize), StoreError> {
     let word = |at: usize| u32::from_le_bytes([prefix[at], prefix[at + 1], prefix[at + 2], prefix[at + 3]]);
     if prefix[..8] != MAGIC {
         return Err(StoreError::Damaged("it is not a saved session"));

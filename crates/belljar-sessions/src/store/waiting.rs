@@ -1,4 +1,4 @@
-//! Runs on the disk: cells that wait, what was sent for them meanwhile, and answers that arrive from outside.
+//! Runs on the disk: cells that wait, and the sessions that they run in.
 //!
 //! ```text
 //! DIR/key                  the key that signs what follows
@@ -13,20 +13,17 @@
 //! A cell goes on only after its file was renamed to `resumed`. A process that ends afterwards loses the cell: its
 //! session continues from the state before it, and the run is listed as lost.
 
-use std::fs::File;
 use std::io::{self, Write as _};
 
-use hmac::{Hmac, Mac};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sha2::Sha256;
 
-use super::private_directory::PrivateDirectory;
+use super::journal::{MAX_SENT, RunJournal, SentCalls, parse_sent};
 use super::start::StartFile;
 use super::state_file;
 use super::{PendingSync, Store, StoreError};
 use crate::id::SessionId;
-use crate::runs::{Question, RunAnswer, RunId, RunInfo};
+use crate::runs::{Question, RunId, RunInfo};
 use belljar_core::kernel::KernelSnapshot;
 
 pub(crate) const WAITING: &str = "waiting";
@@ -34,15 +31,7 @@ const NEW_WAITING: &str = "waiting.new";
 pub(crate) const RESUMED: &str = "resumed";
 pub(crate) const START: &str = "start";
 pub(crate) const SENT: &str = "sent";
-const KEY: &str = "key";
-const NEW_KEY: &str = "key.new";
 pub(super) const RUNS: &str = "runs";
-const ANSWER: &str = "answer";
-/// The length of the key and of a signature, in bytes.
-pub(super) const KEY_LENGTH: usize = 32;
-/// The maximum size of an answer and of the list of sent calls, in bytes.
-const MAX_ANSWER: u64 = 1 << 20;
-const MAX_SENT: u64 = 16 << 20;
 
 /// A waiting run, as its file has it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -70,24 +59,6 @@ pub struct StoredRun {
     pub(crate) inputs: u64,
 }
 
-/// The calls that were sent since a run was saved, and whether each may be sent again without harm.
-pub(crate) type SentCalls = Vec<(u64, bool)>;
-
-/// The command of an operator for a run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RunCommand {
-    /// Answers a question.
-    Answer {
-        /// The number of the call that asked it.
-        call: u64,
-        /// The answer.
-        answer: RunAnswer,
-    },
-    /// Ends the run.
-    Cancel,
-}
-
 /// A run of a store.
 #[derive(Debug)]
 pub struct ListedRun {
@@ -101,97 +72,7 @@ pub struct ListedRun {
     pub is_lost: bool,
 }
 
-/// The journal of the calls that a run sends while its snapshot is on the disk.
-#[derive(Debug, Default)]
-pub(crate) struct RunJournal(Option<(File, Signer, RunId)>);
-
-impl RunJournal {
-    /// Records a call, unless the run is not saved. Returns whether it is.
-    pub(crate) fn append(&self, call: u64, is_repeatable: bool) -> io::Result<bool> {
-        let Some((file, signer, run)) = &self.0 else { return Ok(false) };
-        let line = sent_line(run, call, is_repeatable);
-        let mut file = file;
-        file.write_all(format!("{line} {}\n", hex(&signer.sign(line.as_bytes()))).as_bytes())?;
-        Ok(true)
-    }
-
-    /// Ends the journal: the run goes on, or is put to sleep, and opens another one when it is saved or woken.
-    pub(crate) fn close(&mut self) {
-        self.0 = None;
-    }
-}
-
-fn sent_line(run: &RunId, call: u64, is_repeatable: bool) -> String {
-    format!("{} {call} {}", run.as_str(), u8::from(is_repeatable))
-}
-
-/// Signs with the key of a store.
-#[derive(Clone)]
-pub(super) struct Signer([u8; KEY_LENGTH]);
-
-impl std::fmt::Debug for Signer {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("Signer(…)")
-    }
-}
-
-impl Signer {
-    pub(super) fn new(key: [u8; KEY_LENGTH]) -> Self {
-        Self(key)
-    }
-
-    fn mac(&self, bytes: &[u8]) -> Hmac<Sha256> {
-        // An HMAC takes keys of any length.
-        #[expect(clippy::expect_used, reason = "the length is valid")]
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("a valid length");
-        mac.update(bytes);
-        mac
-    }
-
-    pub(super) fn sign(&self, bytes: &[u8]) -> [u8; KEY_LENGTH] {
-        self.mac(bytes).finalize().into_bytes().into()
-    }
-
-    /// Returns whether a signature is valid. Takes the same time for every wrong one.
-    pub(super) fn is_valid(&self, bytes: &[u8], signature: &[u8]) -> bool {
-        self.mac(bytes).verify_slice(signature).is_ok()
-    }
-}
-
 impl Store {
-    /// Returns a key for a purpose other than signing. Each process with this directory gets the same one.
-    ///
-    /// # Errors
-    /// Fails if the key of the directory cannot be read or created.
-    pub fn derive_key(&self, purpose: &str) -> Result<[u8; KEY_LENGTH], StoreError> {
-        Ok(self.signer()?.sign(format!("key: {purpose}").as_bytes()))
-    }
-
-    /// Returns the signer of this store. The first one creates the key.
-    pub(super) fn signer(&self) -> Result<Signer, StoreError> {
-        if let Some(signer) = self.signer.get() {
-            return Ok(signer.clone());
-        }
-        let failed = StoreError::io("sign");
-        let read = || self.root.read(KEY, KEY_LENGTH as u64 + 1);
-        let bytes = match read() {
-            Err(error) if error.is_missing() => {
-                let mut key = [0; KEY_LENGTH];
-                getrandom::fill(&mut key).map_err(|error| failed(io::Error::other(error).into()))?;
-                let mut file = self.root.create(NEW_KEY).map_err(failed)?;
-                file.write_all(&key).and_then(|()| file.sync_data()).map_err(|error| failed(error.into()))?;
-                // Another process may create the key at the same time: the first one counts.
-                drop(self.root.link(NEW_KEY, KEY));
-                self.root.remove(NEW_KEY).map_err(failed)?;
-                read().map_err(failed)?
-            }
-            other => other.map_err(failed)?,
-        };
-        let key = <[u8; KEY_LENGTH]>::try_from(&*bytes);
-        let key = key.map_err(|_| StoreError::Damaged("the key of the data directory has another length"))?;
-        Ok(self.signer.get_or_init(|| Signer(key)).clone())
-    }
-
     /// Saves the session of a cell that waits. Returns the journal of what is sent from now on, and a pending sync,
     /// which the caller must finish before the next write.
     pub(crate) fn write_waiting(
@@ -329,106 +210,9 @@ impl Store {
         let run = parse_run(header.run).ok()?;
         Some(ListedRun { session, owner, run, is_lost })
     }
-
-    /// Leaves a command for the process that has a run, or will have it.
-    ///
-    /// # Errors
-    /// Fails if the command cannot be written.
-    pub fn command_run(&self, run: &RunId, command: &RunCommand) -> Result<(), StoreError> {
-        self.write_of_run(run, ANSWER, &serde_json::json!({ "run": run, "command": command }))
-    }
-
-    /// Takes the commands for runs.
-    pub(crate) fn take_run_commands(&self) -> Vec<(RunId, RunCommand)> {
-        #[derive(Deserialize)]
-        struct StoredCommand {
-            run: RunId,
-            command: RunCommand,
-        }
-        let Ok(runs) = self.root.subdirectory(RUNS, false) else { return Vec::new() };
-        let ids = runs.names().unwrap_or_default().into_iter().filter_map(|name| RunId::parse(&name));
-        let take = |id: RunId| {
-            let directory = runs.subdirectory(id.as_str(), false).ok()?;
-            let content = self.read_signed(&directory, ANSWER, MAX_ANSWER)?;
-            // Removed first: a command is carried out once.
-            directory.remove(ANSWER).ok()?;
-            let stored: StoredCommand = serde_json::from_slice(&content).ok()?;
-            (stored.run == id).then_some((id, stored.command))
-        };
-        ids.filter_map(take).collect()
-    }
-
-    /// Writes a signed file of a run.
-    pub(super) fn write_of_run(
-        &self,
-        run: &RunId,
-        name: &'static str,
-        content: &impl Serialize,
-    ) -> Result<(), StoreError> {
-        let failed = StoreError::io("write");
-        let mut bytes = serde_json::to_vec(content).map_err(|error| failed(io::Error::other(error).into()))?;
-        let signature = self.signer()?.sign(&bytes);
-        bytes.extend_from_slice(&signature);
-        let write = || {
-            let directory = self.root.subdirectory(RUNS, true)?.subdirectory(run.as_str(), true)?;
-            let new = if name == ANSWER { "answer.new" } else { "result.new" };
-            directory.create(new)?.write_all(&bytes)?;
-            directory.rename(new, name)
-        };
-        write().map_err(failed)
-    }
-
-    /// Reads a signed file. A file with another signature is left alone.
-    pub(super) fn read_signed(&self, directory: &PrivateDirectory, name: &'static str, max: u64) -> Option<Vec<u8>> {
-        if !directory.contains(name) {
-            return None;
-        }
-        let mut bytes = directory.read(name, max).ok()?;
-        let signature = bytes.split_off(bytes.len().checked_sub(KEY_LENGTH)?);
-        if self.signer().ok()?.is_valid(&bytes, &signature) {
-            return Some(bytes);
-        }
-        tracing::warn!(name, "a file of a run in the data directory is damaged, or another program wrote it");
-        None
-    }
 }
 
 pub(super) fn parse_run(run: Option<Value>) -> Result<StoredRun, StoreError> {
     let run = run.ok_or(StoreError::Damaged("it has no run"))?;
     serde_json::from_value(run).map_err(|_| StoreError::Damaged("its run is invalid"))
-}
-
-/// Parses the calls that were sent.
-fn parse_sent(text: &str, run: &RunId, signer: &Signer) -> Result<SentCalls, StoreError> {
-    let invalid = || StoreError::Damaged("the record of its calls is invalid");
-    let mut sent = Vec::new();
-    for line in text.lines() {
-        let mut words = line.split(' ');
-        let (Some(owner), Some(call), Some(flag), Some(signature)) =
-            (words.next(), words.next(), words.next(), words.next())
-        else {
-            return Err(invalid());
-        };
-        // The server ended before it deleted the record of an earlier run.
-        if owner != run.as_str() {
-            continue;
-        }
-        let call: u64 = call.parse().map_err(|_| invalid())?;
-        let is_repeatable = flag == "1";
-        let signature: Option<Vec<u8>> = signature
-            .as_bytes()
-            .chunks(2)
-            .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
-            .collect();
-        let signed = sent_line(run, call, is_repeatable);
-        if !signature.is_some_and(|signature| signer.is_valid(signed.as_bytes(), &signature)) {
-            return Err(invalid());
-        }
-        sent.push((call, is_repeatable));
-    }
-    Ok(sent)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

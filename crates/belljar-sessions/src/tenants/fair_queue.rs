@@ -58,12 +58,12 @@ pub(crate) struct Capacity {
 impl Capacity {
     /// Returns the number of jobs that one lane may run. While there are several owners, a quarter of the capacity
     /// stays free of each one's jobs, so that a call of another owner need not wait.
-    fn of_one_lane(self) -> usize {
+    fn max_per_lane(self) -> usize {
         if self.owners > 1 { self.max_running - self.max_running / 4 } else { self.max_running }
     }
 
     /// Returns the number of jobs of one lane that run with the usual priority. With one owner, all do.
-    fn share_of_processors(self) -> usize {
+    fn processors_per_lane(self) -> usize {
         if self.owners > 1 { (self.processors / self.owners).max(1) } else { usize::MAX }
     }
 }
@@ -189,7 +189,7 @@ impl<T> FairQueue<T> {
         if self.running >= capacity.max_running {
             return None;
         }
-        let (max_of_lane, share) = (capacity.of_one_lane(), capacity.share_of_processors());
+        let (max_of_lane, share) = (capacity.max_per_lane(), capacity.processors_per_lane());
         // A lane at its limit has a job that runs, so that few are passed over.
         let mut found = None;
         for &(start, id) in &self.backlog {

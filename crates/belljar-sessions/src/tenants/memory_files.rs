@@ -22,7 +22,7 @@ pub(super) struct MemoryFiles {
 
 impl MemoryFiles {
     /// Returns the files of this process: those of its control groups and of the machine.
-    pub(super) fn of_process() -> Self {
+    pub(super) fn for_process() -> Self {
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let path = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
         let group = Path::new(CGROUPS).join(path);
@@ -113,7 +113,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn memory_of_this_machine_is_read() {
-        let used = MemoryFiles::of_process().read().used.unwrap();
+        let used = MemoryFiles::for_process().read().used.unwrap();
         assert!((0.0..=100.0).contains(&used), "{used}");
     }
 }

@@ -7,7 +7,7 @@ use super::memory_files::MemoryFiles;
 use super::registry::{LoadState, Tenants};
 
 /// The interval of measurements.
-const INTERVAL: Duration = Duration::from_secs(1);
+const MEASURE_INTERVAL: Duration = Duration::from_secs(1);
 /// The part of a threshold of stalls above which memory is tight, and below which code is admitted again.
 const TIGHT_STALL: f64 = 0.5;
 /// The percentage of memory below the threshold at which memory is tight, and below which code is admitted again.
@@ -59,7 +59,7 @@ pub fn watch_memory(tenants: &Tenants, thresholds: LoadThresholds, directory: Op
     if thresholds.stall <= 0.0 && thresholds.used <= 0.0 {
         return Ok(());
     }
-    let files = directory.map_or_else(MemoryFiles::of_process, MemoryFiles::in_directory);
+    let files = directory.map_or_else(MemoryFiles::for_process, MemoryFiles::in_directory);
     let tenants = tenants.downgrade();
     let thread = std::thread::Builder::new().name("memory".into()).stack_size(128 << 10);
     thread.spawn(move || {
@@ -74,7 +74,7 @@ pub fn watch_memory(tenants: &Tenants, thresholds: LoadThresholds, directory: Op
             }
             current = next;
             drop(tenants);
-            std::thread::sleep(INTERVAL);
+            std::thread::sleep(MEASURE_INTERVAL);
         }
     })?;
     Ok(())

@@ -96,10 +96,10 @@ mod tests {
         let table = table.with_defaults(&defaults);
         let everyone =
             Quotas { runs: Some(2), memory: Some(1 << 30), queue: Some(10), sessions: Some(3), ..Quotas::default() };
-        assert_eq!(table.of(None), everyone);
-        assert_eq!(table.of(Some("bob")), everyone);
+        assert_eq!(table.quotas_for(None), everyone);
+        assert_eq!(table.quotas_for(Some("bob")), everyone);
         let alice = Quotas { runs: Some(8), memory: None, processor: Some(30.5), weight: 2, ..everyone };
-        assert_eq!(table.of(Some("alice@example.org")), alice);
+        assert_eq!(table.quotas_for(Some("alice@example.org")), alice);
         assert!(table.limits(QuotaKind::Processor) && !table.limits(QuotaKind::Network));
     }
 

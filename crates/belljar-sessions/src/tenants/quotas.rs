@@ -275,7 +275,7 @@ impl QuotaTable {
     }
 
     /// Returns the quotas of the owner with this name.
-    pub fn of(&self, name: Option<&str>) -> Quotas {
+    pub fn quotas_for(&self, name: Option<&str>) -> Quotas {
         let mut quotas = Quotas::default();
         self.everyone.apply(&mut quotas);
         if let Some(settings) = name.and_then(|name| self.owners.get(name)) {
@@ -311,7 +311,7 @@ mod tests {
         for option in ["runs=4", "memory = 1GB", "processor=1.5", "weight=3", "queue=unlimited", "runs=5"] {
             settings.extend(&QuotaSettings::parse_option(option).unwrap());
         }
-        let quotas = QuotaTable { everyone: settings, ..QuotaTable::default() }.of(Some("any"));
+        let quotas = QuotaTable { everyone: settings, ..QuotaTable::default() }.quotas_for(Some("any"));
         let expected =
             Quotas { runs: Some(5), memory: Some(1 << 30), processor: Some(1.5), weight: 3, ..Quotas::default() };
         assert_eq!(quotas, expected);

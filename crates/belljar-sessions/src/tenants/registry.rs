@@ -15,7 +15,7 @@ use super::tenant::{SessionSlot, Tenant};
 use super::ticket::{self, CallTicket, JobTicket};
 
 /// The time after its last call for which an owner counts as one that shares the server with others.
-const PRESENCE: Duration = Duration::from_secs(60);
+const PRESENCE_TTL: Duration = Duration::from_secs(60);
 /// The interval at which owners that nothing is known of are forgotten.
 const CLEANING_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -98,7 +98,7 @@ impl Tenants {
     /// Creates the owners of a server with these quotas, whose calls wait for at most `queue_timeout`.
     pub fn new(table: QuotaTable, queue_timeout: Option<Duration>) -> Self {
         let least_interpreter = Arc::<AtomicU64>::default();
-        let quotas = QuotaTable::default().of(None);
+        let quotas = QuotaTable::default().quotas_for(None);
         let sleep = Arc::<Notify>::default();
         let system = Tenant::new(0, None, quotas, least_interpreter.clone(), sleep.clone());
         let known = KnownTenants { table, by_key: HashMap::new(), next: 1, cleaned: Instant::now() };
@@ -125,7 +125,7 @@ impl Tenants {
         let mut known = self.0.tenants.lock();
         known.table = table;
         for tenant in known.by_key.values() {
-            tenant.set_quotas(known.table.of(tenant.name()));
+            tenant.set_quotas(known.table.quotas_for(tenant.name()));
         }
     }
 
@@ -150,7 +150,7 @@ impl Tenants {
         if let Some(tenant) = known.by_key.get(&key) {
             return tenant.clone();
         }
-        let quotas = known.table.of(name.as_deref());
+        let quotas = known.table.quotas_for(name.as_deref());
         let id = known.next;
         known.next += 1;
         let (least, sleep) = (self.0.least_interpreter.clone(), self.0.sleep.clone());
@@ -165,8 +165,8 @@ impl Tenants {
     /// Counts the owners that are present, and forgets those of which nothing is known.
     fn count_present(&self, known: &mut KnownTenants, now: Instant) {
         known.cleaned = now;
-        known.by_key.retain(|_, tenant| tenant.is_present(PRESENCE, now) || !tenant.is_forgettable(1, now));
-        let present = known.by_key.values().filter(|tenant| tenant.is_present(PRESENCE, now)).count();
+        known.by_key.retain(|_, tenant| tenant.is_present(PRESENCE_TTL, now) || !tenant.is_forgettable(1, now));
+        let present = known.by_key.values().filter(|tenant| tenant.is_present(PRESENCE_TTL, now)).count();
         self.0.present.store(present, Ordering::Relaxed);
     }
 
@@ -221,7 +221,7 @@ impl Tenants {
         if let LoadState::Shedding(reason) = &*self.0.load.lock() {
             return Err(WorkRefusal::Overloaded { reason: reason.clone() });
         }
-        let was_present = tenant.is_present(PRESENCE, now);
+        let was_present = tenant.is_present(PRESENCE_TTL, now);
         tenant.begin_wait(max_running, now)?;
         let mut known = self.0.tenants.lock();
         if !was_present || now.saturating_duration_since(known.cleaned) > CLEANING_INTERVAL {

@@ -111,7 +111,7 @@ impl Tenant {
         *self.0.quotas.lock() = quotas;
     }
 
-    /// Returns the quotas.
+    /// Returns the quotas that hold now. A reload of the file of quotas changes them.
     pub fn quotas(&self) -> Quotas {
         self.0.quotas.lock().clone()
     }

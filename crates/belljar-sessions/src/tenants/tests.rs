@@ -27,7 +27,7 @@ fn pool(max_running: usize, tenants: &Tenants) -> Arc<GuestThreadPool> {
 
 /// Returns the processor time of the current thread.
 fn processor_time() -> Duration {
-    rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime).try_into().unwrap()
+    belljar_core::os::thread_time()
 }
 
 #[track_caller]

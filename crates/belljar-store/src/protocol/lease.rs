@@ -95,7 +95,7 @@ impl Lease {
         self.renewed + self.times.hold()
     }
 
-    /// Returns the next command.
+    /// Handles an event at the time `now`, and returns what the caller has to do next.
     pub fn on(&mut self, event: LeaseEvent, now: Duration) -> LeaseCommand {
         match event {
             LeaseEvent::Revoked => self.has_stopped = true,

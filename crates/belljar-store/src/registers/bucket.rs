@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{Answer, Entry, Stamped, Version, unstamp};
+use super::{Answer, Entry, RegisterValue, Version, unstamp};
 use crate::deadline::Deadline;
 use crate::error::StoreError;
 use crate::objects::{Conditional, ObjectEntry, Objects};
@@ -18,7 +18,7 @@ impl Bucket {
         Self { objects }
     }
 
-    pub(super) async fn read(&self, name: &str, deadline: Deadline) -> Result<Option<Stamped>, StoreError> {
+    pub(super) async fn read(&self, name: &str, deadline: Deadline) -> Result<Option<RegisterValue>, StoreError> {
         let Some((bytes, version)) = self.objects.get(name, 0, deadline).await? else { return Ok(None) };
         unstamp(name, bytes, Version::Object(version)).map(Some)
     }

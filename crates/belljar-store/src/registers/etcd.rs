@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::etcd_client::{EtcdClient, Failure};
-use super::{Answer, Entry, Stamped, Version, unstamp};
+use super::{Answer, Entry, RegisterValue, Version, unstamp};
 use crate::address::{EtcdUrl, Variables};
 use crate::deadline::Deadline;
 use crate::error::StoreError;
@@ -20,7 +20,7 @@ use crate::protocol::NodeId;
 /// The time for a transaction.
 const WRITE_TIMEOUT: Duration = Duration::from_millis(2500);
 /// The number of keys on a page of a listing.
-const PAGE: usize = 500;
+const PAGE_SIZE: usize = 500;
 
 /// The keys under the prefix of an etcd cluster.
 pub(crate) struct Etcd {
@@ -37,7 +37,7 @@ impl Etcd {
         STANDARD.encode(format!("{}{name}", self.prefix))
     }
 
-    pub(super) async fn read(&self, name: &str, deadline: Deadline) -> Result<Option<Stamped>, StoreError> {
+    pub(super) async fn read(&self, name: &str, deadline: Deadline) -> Result<Option<RegisterValue>, StoreError> {
         let answer = self.client.read("/v3/kv/range", &json!({ "key": self.key(name) }), deadline).await?;
         match answer["kvs"].get(0) {
             Some(found) => decode(name, found).map(Some),
@@ -109,8 +109,8 @@ impl Etcd {
         let mut start = format!("{}{folder}", self.prefix).into_bytes();
         let mut entries = Vec::new();
         loop {
-            let body = json!({ "key": STANDARD.encode(&start), "range_end": end, "limit": PAGE.to_string() });
-            let answer = self.client.read("/v3/kv/range", &body, Deadline::for_size(PAGE << 14)).await?;
+            let body = json!({ "key": STANDARD.encode(&start), "range_end": end, "limit": PAGE_SIZE.to_string() });
+            let answer = self.client.read("/v3/kv/range", &body, Deadline::for_size(PAGE_SIZE << 14)).await?;
             let none = Vec::new();
             let found = answer["kvs"].as_array().unwrap_or(&none);
             for entry in found {
@@ -175,7 +175,7 @@ impl Etcd {
     }
 }
 
-fn decode(name: &str, entry: &Value) -> Result<Stamped, StoreError> {
+fn decode(name: &str, entry: &Value) -> Result<RegisterValue, StoreError> {
     let revision = number(&entry["mod_revision"]).ok_or_else(|| StoreError::damaged(name, "it has no revision"))?;
     let value = bytes(&entry["value"]).ok_or_else(|| StoreError::damaged(name, "its value is not base64"))?;
     unstamp(name, value.into(), Version::Revision(revision))

@@ -24,7 +24,7 @@ pub(crate) use etcd::Etcd;
 /// The maximum size of a value, in bytes. etcd's own limit for a request is 1.5 MiB.
 pub(crate) const MAX_VALUE: usize = 512 << 10;
 /// The length of the first line: the ID of the write.
-const STAMP: usize = 33;
+const STAMP_LENGTH: usize = 33;
 
 /// The version of a register.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub(crate) enum Version {
 
 /// A register that was read.
 #[derive(Clone, Debug)]
-pub(crate) struct Stamped {
+pub(crate) struct RegisterValue {
     pub(crate) write: WriteId,
     pub(crate) version: Version,
     pub(crate) value: Bytes,
@@ -50,7 +50,7 @@ pub(crate) struct Entry {
     /// Changes with each write.
     pub(crate) tag: String,
     /// The register itself, from etcd.
-    pub(crate) stamped: Option<Stamped>,
+    pub(crate) stamped: Option<RegisterValue>,
 }
 
 /// The answer to one attempt of a conditional write.
@@ -79,7 +79,7 @@ impl Registers {
     }
 
     /// Reads a register.
-    pub(crate) async fn read(&self, name: &str, deadline: Deadline) -> Result<Option<Stamped>, StoreError> {
+    pub(crate) async fn read(&self, name: &str, deadline: Deadline) -> Result<Option<RegisterValue>, StoreError> {
         match self {
             Self::Bucket(bucket) => bucket.read(name, deadline).await,
             Self::Etcd(etcd) => etcd.read(name, deadline).await,
@@ -161,7 +161,7 @@ impl Registers {
 
 /// Puts the ID of the write before a value.
 fn stamp(write: WriteId, value: &[u8]) -> Bytes {
-    let mut bytes = BytesMut::with_capacity(STAMP + value.len());
+    let mut bytes = BytesMut::with_capacity(STAMP_LENGTH + value.len());
     bytes.put_slice(write.to_string().as_bytes());
     bytes.put_u8(b'\n');
     bytes.put_slice(value);
@@ -169,12 +169,12 @@ fn stamp(write: WriteId, value: &[u8]) -> Bytes {
 }
 
 /// Takes a value apart.
-fn unstamp(name: &str, mut bytes: Bytes, version: Version) -> Result<Stamped, StoreError> {
+fn unstamp(name: &str, mut bytes: Bytes, version: Version) -> Result<RegisterValue, StoreError> {
     let damaged = || StoreError::damaged(name, "it does not begin with the ID of a write");
-    if bytes.len() < STAMP || bytes.len() > STAMP + MAX_VALUE || bytes[STAMP - 1] != b'\n' {
+    if bytes.len() < STAMP_LENGTH || bytes.len() > STAMP_LENGTH + MAX_VALUE || bytes[STAMP_LENGTH - 1] != b'\n' {
         return Err(damaged());
     }
-    let line = bytes.split_to(STAMP);
-    let write = std::str::from_utf8(&line[..STAMP - 1]).ok().and_then(WriteId::parse).ok_or_else(damaged)?;
-    Ok(Stamped { write, version, value: bytes })
+    let line = bytes.split_to(STAMP_LENGTH);
+    let write = std::str::from_utf8(&line[..STAMP_LENGTH - 1]).ok().and_then(WriteId::parse).ok_or_else(damaged)?;
+    Ok(RegisterValue { write, version, value: bytes })
 }

@@ -22,14 +22,14 @@ pub(crate) fn images_are_stored_once_and_collected(backend: Backend) {
         let (replica, other) = (backend.join("http://a").await, backend.connect().images());
         let images = replica.cluster().images();
         let (used, unused) = (Bytes::from(vec![1; 2 << 20]), Bytes::from_static(b"unused"));
-        let (first, second) = (Digest::of(&used), Digest::of(&unused));
+        let (first, second) = (Digest::from_content(&used), Digest::from_content(&unused));
         assert!(matches!(images.put(first, unused.clone()).await, Err(StoreError::Invalid(_))));
         let (one, two) = tokio::join!(images.put(first, used.clone()), other.put(first, used.clone()));
         one.unwrap();
         two.unwrap();
         images.put(second, unused.clone()).await.unwrap();
         assert_eq!(other.get(first).await.unwrap().unwrap(), used);
-        assert!(!other.contains(Digest::of(b"other")).await.unwrap());
+        assert!(!other.contains(Digest::from_content(b"other")).await.unwrap());
 
         let session =
             replica.create(key("one"), Facts { images: vec![first], ..facts("alice") }).await.unwrap().unwrap();

@@ -131,7 +131,7 @@ fn with_version(object: &Object) -> hyper::http::response::Builder {
 
 /// Returns a tag, which is the same for equal contents, as that of the service is.
 fn tag(object: &Object) -> String {
-    format!("\"{}\"", belljar_store::Digest::of(&object.bytes))
+    format!("\"{}\"", belljar_store::Digest::from_content(&object.bytes))
 }
 
 fn read(object: &Object, range: Option<&str>) -> Response<Full<Bytes>> {

@@ -9,7 +9,7 @@ use belljar_audit::{Details, Event};
 use belljar_core::kernel::INPUT_TIMEOUT;
 use belljar_core::{CellWatcher, OperatorAnswer, Party};
 
-use super::{Call, Operating, Shared};
+use super::{Call, OperationNumber, Shared};
 use crate::approval::{Approval, ApprovalRequest, GrantState};
 use crate::catalogue::Tool;
 use crate::error::ToolFailure;
@@ -20,34 +20,49 @@ const MAX_SHOWN_LINE: usize = 200;
 
 impl Shared {
     /// Checks the grant of a call, and asks the user without one.
-    pub(super) async fn authorize(&self, operating: Operating, tool: &Tool, call: &Call) -> Result<(), ToolFailure> {
+    pub(super) async fn authorize(
+        &self,
+        operation: OperationNumber,
+        tool: &Tool,
+        call: &Call,
+    ) -> Result<(), ToolFailure> {
         // A call that was sent before had been approved.
-        if operating.is_sent() || !self.tools.policy.approval.requires_approval(tool.definition.effects) {
+        if operation.is_sent() || !self.tools.policy.approval.requires_approval(tool.definition.effects) {
             return Ok(());
         }
-        self.ask(operating, call, &tool.server, &tool.definition.name, tool.fingerprint()).await
+        self.ask(operation, call, &tool.server, &tool.definition.name, tool.fingerprint()).await
     }
 
     pub(super) async fn ask(
         &self,
-        operating: Operating,
+        operation: OperationNumber,
         call: &Call,
         server: &str,
         tool: &str,
         fingerprint: crate::approval::Fingerprint,
     ) -> Result<(), ToolFailure> {
-        let state = || self.session_grants.state(server, tool, &fingerprint);
-        let has_grant = || self.run_grants.contains(&fingerprint) || state() == GrantState::Granted;
-        let is_granted = || has_grant() && !self.approver.has_answer(operating.id);
-        if is_granted() {
+        if self.is_granted(operation, server, tool, &fingerprint) {
             return Ok(());
         }
         // Boxed: calls that need no approval, of which there may be thousands, have no room for it.
-        let asking = Box::pin(self.ask_in_turn(operating, call, server, tool, fingerprint));
+        let asking = Box::pin(self.ask_in_turn(operation, call, server, tool, fingerprint));
         if self.journal.is_none() {
             return asking.await;
         }
-        self.suspendable(operating.id, asking).await
+        self.suspendable(operation.id, asking).await
+    }
+
+    /// Returns whether an earlier answer allows the call. One for this very call counts for more.
+    fn is_granted(
+        &self,
+        operation: OperationNumber,
+        server: &str,
+        tool: &str,
+        fingerprint: &crate::approval::Fingerprint,
+    ) -> bool {
+        let has_grant = self.run_grants.contains(fingerprint)
+            || self.session_grants.state(server, tool, fingerprint) == GrantState::Granted;
+        has_grant && !self.approver.has_answer(operation.id)
     }
 
     /// Waits for an answer such that the operation can be suspended until it has one: the operations are locked while
@@ -68,22 +83,19 @@ impl Shared {
     /// Asks the user once no other call of the run asks, unless several may.
     async fn ask_in_turn(
         &self,
-        operating: Operating,
+        operation: OperationNumber,
         call: &Call,
         server: &str,
         tool: &str,
         fingerprint: crate::approval::Fingerprint,
     ) -> Result<(), ToolFailure> {
-        let state = || self.session_grants.state(server, tool, &fingerprint);
-        let has_grant = || self.run_grants.contains(&fingerprint) || state() == GrantState::Granted;
-        let is_granted = || has_grant() && !self.approver.has_answer(operating.id);
         let _asking = if self.approver.asks_at_once() { None } else { Some(self.asking.lock().await) };
-        if is_granted() {
+        if self.is_granted(operation, server, tool, &fingerprint) {
             return Ok(());
         }
-        let has_changed = state() == GrantState::Changed;
+        let has_changed = self.session_grants.state(server, tool, &fingerprint) == GrantState::Changed;
         let line = first_line(&call.line, MAX_SHOWN_LINE);
-        let request = ApprovalRequest::new(operating.id, server, tool, &call.arguments, line, has_changed);
+        let request = ApprovalRequest::new(operation.id, server, tool, &call.arguments, line, has_changed);
         // A run that can wait on the disk waits for its user for as long as it takes.
         let pause = self.journal.as_ref().map(|_| self.clock.pause());
         let name = format!("{server}.{tool}");

@@ -102,7 +102,7 @@ fn resolve(global: &GlobalOptions, program: &Program) -> Result<Resolved, Comman
     for file in &program.files {
         let code =
             std::fs::read_to_string(file).map_err(|error| format!("failed to read {}: {error}", file.display()))?;
-        let siblings = Siblings::of_script(file, &code)?;
+        let siblings = Siblings::for_script(file, &code)?;
         let (sources, modules) = (siblings.sources().collect(), siblings.modules().collect());
         programs.push((code, PrepareOptions { sources, modules, ..packages.given.clone() }));
     }

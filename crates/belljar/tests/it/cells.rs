@@ -303,6 +303,24 @@ fn interrupt_raises_keyboard_interrupt_anywhere_in_code() {
 }
 
 #[test]
+fn interrupt_before_a_call_or_after_it_leaves_the_interpreter() {
+    guest(|| {
+        let mut session = Session::new();
+        session.run("x = 6");
+        let interrupter = session.interpreter.interrupt_handle();
+        // CPython looks for signals once in a while, so that each call is interrupted at another place.
+        for count in 0..200 {
+            interrupter.interrupt();
+            match session.run(&format!("for _ in range({count}): pass\nx * 7")).outcome {
+                Outcome::Error(error) => assert_eq!(error.kind, "KeyboardInterrupt", "{count}"),
+                Outcome::Success(value) => assert_eq!(value.unwrap().json, "42", "{count}"),
+                other => panic!("{count}: {other:?}"),
+            }
+        }
+    });
+}
+
+#[test]
 fn code_may_handle_an_interrupt() {
     guest(|| {
         let mut session = Session::new();

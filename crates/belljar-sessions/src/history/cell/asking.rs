@@ -15,7 +15,7 @@ const MAX_QUESTION: usize = 8 << 10;
 const MAX_QUESTIONS: usize = 64;
 
 impl CellRecord {
-    /// Returns the open questions.
+    /// Returns the open questions of the cell, and of the run that it is.
     pub fn questions(&self) -> Vec<CellQuestion> {
         let mut questions = self.state.lock().questions.open();
         if let Some(run) = self.run().filter(|run| run.state() != RunState::Completed) {

@@ -167,7 +167,7 @@ proptest! {
             prop_assert_eq!(queue.running(), running.len());
             for lane in 0..5 {
                 let counted = running.iter().filter(|job| job.slot.lane == lane && job.slot.is_counted).count();
-                prop_assert!(counted <= limits_of(lane).max_running.min(capacity.of_one_lane()));
+                prop_assert!(counted <= limits_of(lane).max_running.min(capacity.max_per_lane()));
             }
         }
         // Everything is served in the end, and in the order of arrival among jobs of the same kind.

@@ -30,6 +30,8 @@ pub(super) struct Counter<'a> {
     last: u64,
     /// The number of calls since then whose answers were errors: each has counted or not.
     uncertain: u64,
+    /// The last of these answers.
+    error: String,
     tally: &'a Tally,
 }
 
@@ -44,7 +46,14 @@ impl<'a> Counter<'a> {
             let session = opened.and_then(|answer| answer["session_info"]["session_id"].as_str());
             if let Some(session) = session {
                 let session = session.to_owned();
-                return Self { address: address.to_owned(), session, last: 0, uncertain: 0, tally };
+                return Self {
+                    address: address.to_owned(),
+                    session,
+                    last: 0,
+                    uncertain: 0,
+                    error: String::new(),
+                    tally,
+                };
             }
             assert!(begin.elapsed() < 2 * MAX_ANSWER, "no session: {answer:?}");
             std::thread::sleep(PAUSE);
@@ -76,9 +85,11 @@ impl<'a> Counter<'a> {
             let text = format!("{answer:?}");
             // Nothing that was answered may be lost, and neither may the session.
             let is_lost = text.contains("SessionExpired") || text.contains("NameError");
-            assert!(!is_lost, "session {} after {} + {}: {text}", self.session, self.last, self.uncertain);
+            let Self { session, last, uncertain, error, .. } = &self;
+            assert!(!is_lost, "session {session} after {last} + {uncertain}: {text}\nbefore: {error}");
             self.tally.errors.fetch_add(1, Ordering::Relaxed);
             self.uncertain += 1;
+            self.error = text;
             return false;
         };
         let allowed = self.last + 1..=self.last + 1 + self.uncertain;

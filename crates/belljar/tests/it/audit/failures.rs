@@ -75,6 +75,17 @@ fn log_that_cannot_be_written_prevents_the_start() {
 }
 
 #[test]
+fn file_without_records_is_not_shown_as_a_log() {
+    let log = Log::new();
+    for text in ["# Notes\nnothing\n", "{\"level\": \"info\"}\n", "\u{0}\u{1}"] {
+        std::fs::write(log.path(), text).unwrap();
+        let run = Belljar::without_cache().args(["audit", "show"]).arg(log.path()).run();
+        assert_eq!(run.status, Some(2), "{run:?}");
+        assert!(run.stderr.contains("is not an audit log"), "{run:?}");
+    }
+}
+
+#[test]
 fn second_server_needs_a_file_of_its_own() {
     let log = Log::new();
     let wire = serve(&log, &[]);

@@ -234,6 +234,9 @@ fn approval_is_answered_on_the_command_line() {
                 approved.status == Some(0) && approved.stdout.starts_with("approved: The code calls"),
                 "{approved:?}"
             );
+            // No server has taken the first answer: it stays, and the command reports that.
+            let repeated = fixture.belljar(&["approve", &run_id]);
+            assert!(repeated.status == Some(0) && repeated.stdout.starts_with("already approved, "), "{repeated:?}");
             let mut wire = fixture.serve();
             wait_for(|| runs(&mut wire)[0]["status"] == "completed");
             assert_eq!(result_of_only_run(&mut wire)["result"], "'call 1'");

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_core::kernel::{Backend, CellRequest, NullObserver};
-use belljar_core::{CellStatus, Limits, Output};
+use belljar_core::kernel::{Backend, CellRequest, Kernel, NullObserver};
+use belljar_core::{CellStatus, Limits, NoProgress, Output};
 use belljar_python::install::PrepareOptions;
 use belljar_python::{PythonRuntime, RuntimeLoader, WasmBackend};
 use belljar_sessions::{
-    GuestThreadPool, ManualClock, PoolLimits, SessionError, SessionId, SessionOptions, Sessions, Store,
+    Cluster, ClusterOptions, ClusterUrl, Durability, GuestThreadPool, ManualClock, Place, PoolLimits, SessionError,
+    SessionId, SessionOptions, Sessions, Store, Variables,
 };
 use serde_json::json;
 
@@ -161,6 +162,63 @@ fn interpreter_crash_is_in_the_report() {
         let report = sessions.execute(&id, cell, Arc::new(NullObserver)).await.unwrap();
         assert!(matches!(report.status, CellStatus::KernelDied(_)), "{report:?}");
     });
+}
+
+#[test]
+fn session_of_a_cluster_stays_until_announced_calls_have_arrived() {
+    wait(async {
+        const HOUR: Duration = Duration::from_secs(3600);
+        let cluster = Cluster::join(ClusterOptions {
+            store: "memory:///announced".parse().unwrap(),
+            coordinator: ClusterUrl::Store,
+            variables: Variables::default(),
+            address: "http://tests".to_owned(),
+            durability: Durability::Store,
+            session_timeout: HOUR,
+            run_ttl: HOUR,
+            max_wait: HOUR,
+        });
+        let store = Store::in_cluster(Arc::new(cluster.unwrap())).unwrap();
+        let options = SessionOptions { sleep_after: Duration::from_secs(60), ..SessionOptions::default() };
+        let (sessions, clock) = sessions(Some(store), options);
+        let id = sessions.create().unwrap();
+        assert_eq!(value(&sessions, &id, "x = 1; x").await.unwrap(), "1");
+        for _ in 0..2 {
+            assert_eq!(sessions.locate(&id).await.unwrap(), Place::Here);
+        }
+        for count in 0..2 {
+            clock.advance(Duration::from_secs(61));
+            sessions.evict_idle().await;
+            let found = value(&sessions, &id, "x").await;
+            assert!(found.as_deref().is_ok_and(|found| found == "1"), "after {count} calls: {found:?}");
+        }
+        clock.advance(Duration::from_secs(61));
+        sessions.evict_idle().await;
+        assert_eq!(sessions.count(), (0, 0));
+        assert_eq!(sessions.locate(&id).await.unwrap(), Place::Here);
+        assert_eq!(value(&sessions, &id, "x").await.unwrap(), "1");
+    });
+}
+
+#[test]
+fn interrupt_before_a_cell_or_after_it_keeps_variables() {
+    let run = |kernel: &mut dyn Kernel, code: String| {
+        kernel.execute(&CellRequest { code, ..CellRequest::default() }, Arc::new(NullObserver)).status
+    };
+    belljar_python::on_guest_thread(|| {
+        let mut kernel = backend().start(None, &NoProgress).unwrap();
+        assert_eq!(run(&mut *kernel, "x = 6".into()), CellStatus::Ok);
+        // CPython looks for signals once in a while, so that each cell is interrupted at another place.
+        for count in 0..200 {
+            kernel.interrupt_handle().interrupt();
+            match run(&mut *kernel, format!("for _ in range({count}): pass\nx * 7")) {
+                CellStatus::Ok => {}
+                CellStatus::Error(error) => assert_eq!(error.name, "KeyboardInterrupt", "{count}"),
+                other => panic!("{count}: {other:?}"),
+            }
+        }
+    })
+    .unwrap();
 }
 
 #[test]

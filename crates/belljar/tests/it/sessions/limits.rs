@@ -61,7 +61,7 @@ fn huge_answer_ends_the_session_but_not_the_server() {
     let mut session = with_state(&[]);
     session.run(
         "import sys\ndef flood(request):\n    return '{\"kind\":\"cell\",\"count\":1,\"error\":null,\"traceback\":[' \
-         + '\"\",' * 30_000_000 + '\"\"]}'\nsys.modules['_belljar'].execute.__code__ = flood.__code__",
+         + '\"\",' * 30_000_000 + '\"\"]}'\nsys.modules['_belljar']._answer.__code__ = flood.__code__",
     );
     let error = session.error("1");
     assert!(error.contains("the interpreter returned JSON of an unexpected shape"), "{error}");

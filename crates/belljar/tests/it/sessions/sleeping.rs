@@ -130,7 +130,7 @@ fn idle_session_is_released_to_another_server() {
 }
 
 /// Changes a state so that it names another image.
-fn of_another_build(store: &Store, id: &SessionId) {
+fn replace_image(store: &Store, id: &SessionId) {
     let mut stored = store.read(id).unwrap();
     stored.snapshot.metadata["image"] = "0".repeat(32).into();
     stored.snapshot.base = Some("0".repeat(32));
@@ -145,7 +145,7 @@ fn state_of_another_build_is_refused_but_files_are_readable() {
         let id = first.create().unwrap();
         value(&first, &id, "x = 1\nimport os; os.makedirs('d'); open('d/f.txt', 'w').write('kept')").await.unwrap();
         first.hibernate_all().await;
-        of_another_build(&Store::open(directory.path()).unwrap(), &id);
+        replace_image(&Store::open(directory.path()).unwrap(), &id);
         let (second, _) = sessions(Some(Store::open(directory.path()).unwrap()), SessionOptions::default());
         let error = value(&second, &id, "x").await.unwrap_err();
         assert!(matches!(&error, SessionError::Unrestorable(reason) if reason.contains("another build")), "{error}");

@@ -1,4 +1,4 @@
-//! Passing a request on to another replica, and its answer back while it arrives.
+//! Forwarding of a request to another replica, and of its answer while it arrives.
 
 use std::collections::HashMap;
 use std::io;
@@ -28,9 +28,9 @@ const MAX_KNOWN_NODES: usize = 10_000;
 /// the client is authenticated.
 const OF_CONNECTION: [HeaderName; 6] = [CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE, AUTHORIZATION];
 
-/// Passes requests on. Cheap to clone.
+/// Sends requests to other replicas. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Passer {
+pub(crate) struct ReplicaClient {
     pub(super) cluster: Arc<Cluster>,
     client: reqwest::Client,
     liveness: Arc<Liveness>,
@@ -61,9 +61,9 @@ impl Liveness {
     }
 }
 
-/// The reason why a request was not passed on.
+/// The reason why a request was not forwarded.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum PassError {
+pub(super) enum ForwardError {
     /// Nothing was sent: the request can be sent again, or to another replica.
     #[error("failed to connect to another replica: {0}")]
     NotSent(String),
@@ -71,7 +71,7 @@ pub(super) enum PassError {
     #[error("the replica that has the session has ended before it answered: {0}. The call may have been done")]
     Unanswered(String),
     /// The request cannot be sent.
-    #[error("the request cannot be passed on: {0}")]
+    #[error("the request cannot be forwarded: {0}")]
     Invalid(String),
 }
 
@@ -81,7 +81,7 @@ fn cause(error: &reqwest::Error) -> String {
     std::iter::successors(Some(first), |error| error.source()).last().unwrap_or(first).to_string()
 }
 
-impl IntoResponse for PassError {
+impl IntoResponse for ForwardError {
     fn into_response(self) -> Response {
         let status = match self {
             Self::NotSent(_) => StatusCode::SERVICE_UNAVAILABLE,
@@ -91,7 +91,7 @@ impl IntoResponse for PassError {
     }
 }
 
-impl Passer {
+impl ReplicaClient {
     /// Creates the sender of requests to other replicas.
     ///
     /// # Errors
@@ -108,7 +108,7 @@ impl Passer {
 
     /// Sends a request to a replica, and returns its answer, whose body is still arriving. Dropping it cancels the
     /// request there.
-    pub(super) async fn pass(&self, node: &Node, parts: &Parts, body: Bytes) -> Result<Response, PassError> {
+    pub(super) async fn forward(&self, node: &Node, parts: &Parts, body: Bytes) -> Result<Response, ForwardError> {
         let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
         let mut headers = parts.headers.clone();
         for name in OF_CONNECTION.iter().chain(&RESERVED) {
@@ -116,7 +116,7 @@ impl Passer {
         }
         let owner = parts.extensions.get::<Principal>().map(|Principal(owner)| owner);
         sign(&self.cluster, &parts.method, path, &mut headers, owner, &body)
-            .map_err(|error| PassError::Invalid(error.to_string()))?;
+            .map_err(|error| ForwardError::Invalid(error.to_string()))?;
         let address = format!("{}{path}", node.address);
         let request = self.client.request(parts.method.clone(), address).headers(headers).body(body);
         let mut sent = std::pin::pin!(request.send());
@@ -127,7 +127,7 @@ impl Passer {
                 () = tokio::time::sleep(ALIVE_INTERVAL) => {
                     if !self.liveness.is_alive(&node.id).await {
                         self.cluster.forget_node(&node.id);
-                        return Err(PassError::Unanswered("its lease has run out".into()));
+                        return Err(ForwardError::Unanswered("its lease has run out".into()));
                     }
                 }
             }
@@ -136,15 +136,15 @@ impl Passer {
             Ok(answer) => answer,
             // A server on standard streams has an address that nothing can be sent to.
             Err(error) if error.is_builder() => {
-                return Err(PassError::NotSent(format!("it has no address: {}", node.address)));
+                return Err(ForwardError::NotSent(format!("it has no address: {}", node.address)));
             }
             Err(error) => {
                 if !self.liveness.is_alive(&node.id).await {
                     self.cluster.forget_node(&node.id);
                 }
                 return Err(match error.is_connect() {
-                    true => PassError::NotSent(cause(&error)),
-                    false => PassError::Unanswered(cause(&error)),
+                    true => ForwardError::NotSent(cause(&error)),
+                    false => ForwardError::Unanswered(cause(&error)),
                 });
             }
         };

@@ -1,4 +1,5 @@
-//! Kernel sessions that a client over standard streams uses: its requests cannot be passed on, so that they come here.
+//! Kernel sessions that a client over standard streams uses: its requests cannot be forwarded, so that this replica
+//! takes the sessions over.
 
 use std::time::Duration;
 
@@ -7,23 +8,23 @@ use rmcp::model::JsonObject;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::pass::Passer;
+use super::replica_client::ReplicaClient;
 
 /// The time for which a request waits for a session that is active in another replica.
 const MAX_WAIT: Duration = Duration::from_secs(25);
 /// The interval between two attempts.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// A session or a run, as a request names it.
+/// The session or run that a request is about.
 #[derive(Debug, Clone)]
-pub(crate) enum Named {
+pub(crate) enum RequestSubject {
     /// A session.
     Session(SessionId),
     /// A run.
     Run(String),
 }
 
-impl Named {
+impl RequestSubject {
     /// Returns what a call of a tool names.
     pub(crate) fn by_call(arguments: Option<&JsonObject>, state: Option<&str>) -> Option<Self> {
         if let Some((run, _)) = state.and_then(|state| state.split_once('.')) {
@@ -37,19 +38,19 @@ impl Named {
     }
 }
 
-/// Brings sessions to this replica. Cheap to clone.
+/// Makes sessions active in this replica. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Bringer {
+pub(crate) struct SessionTakeover {
     sessions: Sessions,
-    passer: Passer,
+    replica_client: ReplicaClient,
 }
 
-impl Bringer {
-    /// Returns the bringer of a replica, or `None` for a server that is no replica.
+impl SessionTakeover {
+    /// Returns the takeover of a replica, or `None` for a server that is not a replica.
     pub(crate) fn new(sessions: &Sessions) -> Option<Self> {
         let cluster = sessions.cluster()?.clone();
-        match Passer::new(cluster) {
-            Ok(passer) => Some(Self { sessions: sessions.clone(), passer }),
+        match ReplicaClient::new(cluster) {
+            Ok(replica_client) => Some(Self { sessions: sessions.clone(), replica_client }),
             Err(error) => {
                 tracing::error!(%error, "sessions of other replicas cannot be used");
                 None
@@ -61,13 +62,13 @@ impl Bringer {
     ///
     /// # Errors
     /// Fails with the reason if the session stays in another replica, or the store cannot be used.
-    pub(crate) async fn bring(&self, named: Named) -> Result<(), String> {
+    pub(crate) async fn take_over(&self, subject: RequestSubject) -> Result<(), String> {
         let deadline = Instant::now() + MAX_WAIT;
         loop {
-            let session = match &named {
-                Named::Session(session) => session.clone(),
+            let session = match &subject {
+                RequestSubject::Session(session) => session.clone(),
                 // It may end while this waits: its result is here then.
-                Named::Run(run) => match self.sessions.session_of_run(run).await {
+                RequestSubject::Run(run) => match self.sessions.session_of_run(run).await {
                     Ok(Some(session)) => session,
                     Ok(None) => return Ok(()),
                     Err(error) => return Err(error.to_string()),
@@ -82,7 +83,7 @@ impl Bringer {
                 return Err(format!("the session is active in another server ({}); try again later", node.address));
             }
             // Without an answer, it comes here once the lease of that replica has run out.
-            if let Err(error) = self.passer.take_over(&node, &session).await {
+            if let Err(error) = self.replica_client.take_over(&node, &session).await {
                 tracing::debug!(%error, "another replica does not give a session up");
                 tokio::time::sleep(RETRY_INTERVAL).await;
             }

@@ -1,8 +1,8 @@
 //! Finds the pages of a private mapping that were written to, and so belong to this process alone.
 //!
 //! Linux reports them in `/proc/self/pagemap` (the kernel's Documentation/admin-guide/mm/pagemap.rst): since 6.7 by a
-//! request for the pages of a kind, before that by an entry for each page, which takes longer. On other systems, and if
-//! that file cannot be read, the result is an error.
+//! request for the pages of a kind, before that by an entry for each page, which takes longer. If that file cannot be
+//! read, the result is an error.
 
 use std::fs::File;
 use std::io;
@@ -10,8 +10,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 
-/// The page size of most systems, in bytes. On systems with another page size, written pages are not reported.
-pub(crate) const PAGE: usize = 4096;
+use crate::os::{PAGE, page_size, push_run};
 
 /// The bit of a page that is in memory.
 const PRESENT: u64 = 1 << 63;
@@ -30,13 +29,10 @@ pub fn set_pagemap(file: File) {
 }
 
 /// Returns the first page and length of each maximal run of private dirty pages in the `length` bytes from `base` on,
-/// in order.
+/// in order, in units of [`PAGE`]. `base` must be the beginning of a page of this host.
 ///
 /// A private page that is still backed by its file is not included: it was never written to.
 pub(crate) fn private_dirty_pages(base: *const u8, length: usize) -> io::Result<Vec<(u32, u32)>> {
-    if page_size() != PAGE {
-        return Err(io::ErrorKind::Unsupported.into());
-    }
     let for_query;
     let pagemap = match OPENED.get() {
         Some(opened) => opened,
@@ -46,32 +42,26 @@ pub(crate) fn private_dirty_pages(base: *const u8, length: usize) -> io::Result<
             &for_query
         }
     };
-    scan(pagemap, base.addr(), length / PAGE).or_else(|_| read_entries(pagemap, base.addr(), length / PAGE))
+    let pages = length / page_size();
+    scan(pagemap, base.addr(), pages).or_else(|_| read_entries(pagemap, base.addr(), pages))
 }
 
-/// Appends pages to the runs, the last of which they may continue.
-fn push_run(runs: &mut Vec<(u32, u32)>, page: u32, count: u32) {
-    match runs.last_mut() {
-        Some((first, length)) if *first + *length == page => *length += count,
-        _ => runs.push((page, count)),
-    }
-}
-
-/// Finds the pages by an entry for each page.
+/// Finds the pages by an entry for each of the host's `pages`.
 fn read_entries(pagemap: &File, base: usize, pages: usize) -> io::Result<Vec<(u32, u32)>> {
     let mut entries = vec![0; pages * 8];
-    pagemap.read_exact_at(&mut entries, (base / PAGE * 8) as u64)?;
+    pagemap.read_exact_at(&mut entries, (base / page_size() * 8) as u64)?;
+    let count = (page_size() / PAGE) as u32;
     let mut runs = Vec::new();
-    for (page, entry) in (0u32..).zip(entries.as_chunks().0) {
+    for (page, entry) in (0u32..).step_by(count as usize).zip(entries.as_chunks().0) {
         let entry = u64::from_ne_bytes(*entry);
         if entry & (PRESENT | SWAPPED) != 0 && entry & FILE_BACKED == 0 {
-            push_run(&mut runs, page, 1);
+            push_run(&mut runs, page, count);
         }
     }
     Ok(runs)
 }
 
-/// Finds the pages by the request `PAGEMAP_SCAN`. Fails on systems without it.
+/// Finds the host's `pages` by the request `PAGEMAP_SCAN`. Fails on systems without it.
 fn scan(pagemap: &File, base: usize, pages: usize) -> io::Result<Vec<(u32, u32)>> {
     /// `PAGEMAP_SCAN` of the kernel's `linux/fs.h`: `_IOWR('f', 16, struct pm_scan_arg)`.
     const PAGEMAP_SCAN: u64 = 0xc060_6610;
@@ -79,7 +69,7 @@ fn scan(pagemap: &File, base: usize, pages: usize) -> io::Result<Vec<(u32, u32)>
     const IS_FILE: u64 = 1 << 2;
     const IS_PRESENT: u64 = 1 << 3;
     const IS_SWAPPED: u64 = 1 << 4;
-    let end = base + pages * PAGE;
+    let end = base + pages * page_size();
     let mut regions = [PageRegion::default(); 128];
     let mut runs = Vec::new();
     let mut start = base;
@@ -143,39 +133,38 @@ struct ScanRequest {
     returned: u64,
 }
 
-pub(crate) fn page_size() -> usize {
-    // SAFETY: queries a constant of the system.
-    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs::File;
 
-    use super::{PAGE, private_dirty_pages, read_entries};
+    use super::{PAGE, page_size, private_dirty_pages, read_entries};
 
     #[test]
     fn only_written_pages_are_private_dirty() {
+        let host = page_size();
+        let count = (host / PAGE) as u32;
         let file = tempfile::tempfile().unwrap();
-        file.set_len(64 * PAGE as u64).unwrap();
+        file.set_len(64 * host as u64).unwrap();
         // SAFETY: no other code has access to the file.
         let mut mapping = unsafe { memmap2::MmapOptions::new().map_copy(&file).unwrap() };
         for page in [3, 4, 40] {
-            mapping[page * PAGE + 9] = 1;
+            mapping[page * host + 9] = 1;
         }
-        assert_eq!(mapping[50 * PAGE], 0);
-        assert_eq!(private_dirty_pages(mapping.as_ptr(), mapping.len()).unwrap(), [(3, 2), (40, 1)]);
+        assert_eq!(mapping[50 * host], 0);
+        let expected = [(3 * count, 2 * count), (40 * count, count)];
+        assert_eq!(private_dirty_pages(mapping.as_ptr(), mapping.len()).unwrap(), expected);
     }
 
     #[test]
     fn both_ways_find_the_same_pages() {
+        let host = page_size();
         let file = tempfile::tempfile().unwrap();
-        file.set_len(4096 * PAGE as u64).unwrap();
+        file.set_len(4096 * host as u64).unwrap();
         // SAFETY: no other code has access to the file.
         let mut mapping = unsafe { memmap2::MmapOptions::new().map_copy(&file).unwrap() };
         // More runs than one request returns, which reach the first and the last page.
         for page in (0..4096).filter(|page| page % 7 < 2) {
-            mapping[page * PAGE] = 1;
+            mapping[page * host] = 1;
         }
         let entries = File::open("/proc/self/pagemap").unwrap();
         let wanted = read_entries(&entries, mapping.as_ptr().addr(), 4096).unwrap();
