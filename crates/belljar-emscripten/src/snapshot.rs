@@ -215,8 +215,8 @@ impl Snapshot {
         self.shared.memory.len() as u64
     }
 
-    /// Maps the memory for reading, as [`Instance::delta`] does when it is first called: for processes that are about to
-    /// be sealed.
+    /// Maps the memory for reading, as [`Instance::delta`] does when it is first called. For processes that are about
+    /// to be sealed.
     ///
     /// # Errors
     /// Fails if the file cannot be mapped.

@@ -180,8 +180,8 @@ impl ValueFile {
     }
 }
 
-/// Decodes a list of at most `MAX` elements of an untrusted message: elements may take many times more memory than bytes
-/// of the message.
+/// Decodes a list of at most `MAX` elements of an untrusted message: elements may take many times more memory than
+/// bytes of the message.
 ///
 /// # Errors
 /// The deserializer's, or that the list is too long.

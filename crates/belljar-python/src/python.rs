@@ -263,7 +263,8 @@ impl Python {
         Ok(interpreter)
     }
 
-    /// Compiles the libraries of packages completely, for processes that open them with [`Python::open_image`]. Takes minutes for large packages that were not compiled before.
+    /// Compiles the libraries of packages completely, for processes that open them with [`Python::open_image`]. Takes
+    /// minutes for large packages that were not compiled before.
     ///
     /// # Errors
     /// Returns an error if a library cannot be compiled.

@@ -65,6 +65,20 @@ pub struct ListedFile {
     pub modified: i128,
 }
 
+impl ListedFile {
+    /// Returns whether a file system can have the file: its path stays below the directory, and its size and time are
+    /// in the range of theirs. Hidden files can be listed.
+    fn is_possible(&self) -> bool {
+        const SECOND: i128 = 1_000_000_000;
+        let is_name = |name: &str| !matches!(name, "" | "." | "..") && !name.contains('\0');
+        let times = i128::from(i64::MIN) * SECOND..(i128::from(i64::MAX) + 1) * SECOND;
+        self.path.len() <= MAX_PATH
+            && self.path.split('/').all(is_name)
+            && i64::try_from(self.size).is_ok()
+            && times.contains(&self.modified)
+    }
+}
+
 /// A [`FileError`] without the path, for another process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileFailure {
@@ -115,7 +129,9 @@ impl FileRequest {
                     length += file.path.len();
                     length <= MAX_LISTED_PATHS
                 };
-                FileReply::Listed(interpreter.list_session_files().into_iter().take_while(fits).collect())
+                // The other process refuses lists with longer paths.
+                let files = interpreter.list_session_files().into_iter().filter(ListedFile::is_possible);
+                FileReply::Listed(files.take_while(fits).collect())
             }
             Self::Read { path, offset, length } => {
                 let read = interpreter.read_session_file(&path, Range { offset, length });
@@ -133,9 +149,7 @@ impl FileRequest {
         let is_valid = match (self, &reply) {
             (Self::List, FileReply::Listed(files)) => {
                 let lengths: usize = files.iter().map(|file| file.path.len()).sum();
-                files.len() <= MAX_FILES
-                    && lengths <= MAX_LISTED_PATHS
-                    && files.iter().all(|file| (1..=MAX_PATH).contains(&file.path.len()))
+                files.len() <= MAX_FILES && lengths <= MAX_LISTED_PATHS && files.iter().all(ListedFile::is_possible)
             }
             (Self::Read { length, .. }, FileReply::Read(Ok(bytes))) => {
                 bytes.len() as u64 <= length.unwrap_or(MAX_READ).min(MAX_READ)
@@ -258,8 +272,19 @@ mod tests {
         assert!(read.check(FileReply::Read(Ok(vec![1, 2]))).is_some());
         assert!(read.check(FileReply::Read(Err(FileFailure::Missing))).is_some());
         assert!(write.check(FileReply::Written(Ok(()))).is_some());
+        assert!(FileRequest::List.check(listed(".hidden/f")).is_some());
+        let with = |size: u64, modified: i128| {
+            FileReply::Listed(vec![ListedFile { path: "a".into(), is_regular: true, size, modified }])
+        };
+        assert!(FileRequest::List.check(with(1 << 40, i128::from(i64::MAX) * 1_000_000_000)).is_some());
         let refused = [
             (&FileRequest::List, listed("")),
+            (&FileRequest::List, listed("/a")),
+            (&FileRequest::List, listed("a/../../b")),
+            (&FileRequest::List, listed("a/./b")),
+            (&FileRequest::List, listed("a\0b")),
+            (&FileRequest::List, with(u64::MAX, 0)),
+            (&FileRequest::List, with(0, i128::MAX)),
             (&FileRequest::List, listed(&"x".repeat(5000))),
             (&FileRequest::List, FileReply::Written(Ok(()))),
             (&read, listed("a")),

@@ -155,8 +155,9 @@ pub(crate) enum PoolError {
 }
 
 impl WorkerPool {
-    /// Creates a pool for interpreters of the Python with these options. Those of code that is run once have at most the
-    /// memory of `limits`. Begins to start the template of workers without packages, while this process opens the same Python.
+    /// Creates a pool for interpreters of the Python with these options. Those of code that is run once have at most
+    /// the memory of `limits`. Begins to start the template of workers without packages, while this process opens the
+    /// same Python.
     ///
     /// # Errors
     /// Fails if the cache directory is unknown.

@@ -188,7 +188,7 @@ impl WasmKernel {
         self.session_runtime.runtime.python.compile_imported_in_background(&self.packages);
         // A cell that the shell did not finish has no number of its own.
         let last = self.execution_count;
-        self.execution_count = result.as_ref().map_or(last + 1, |cell| cell.execution_count.max(last));
+        self.execution_count = result.as_ref().map_or(last.saturating_add(1), |cell| cell.execution_count.max(last));
         let status = match result {
             Ok(ShellCell { error: None, .. }) => CellStatus::Ok,
             Ok(ShellCell { error: Some(error), .. }) => match clock.expired() {
