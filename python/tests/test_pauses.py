@@ -101,7 +101,7 @@ def test_answers_are_checked_before_the_code_goes_on(box: Sandbox) -> None:
 
 
 def test_timers_that_are_due_fire_without_an_answer(box: Sandbox) -> None:
-    code = "import asyncio\ntry:\n    await asyncio.wait_for(approve('x'), 2)\nexcept TimeoutError:\n    print('late')"
+    code = "import asyncio\ntry:\n    await asyncio.wait_for(approve('x'), 5)\nexcept TimeoutError:\n    print('late')"
     run = box.run(code)
     assert run.status == "paused"
     while run.status == "paused":

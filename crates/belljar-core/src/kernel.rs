@@ -180,6 +180,12 @@ pub trait Backend: Send + Sync {
         BackendStatistics::default()
     }
 
+    /// Returns the directory of this backend's temporary files, if it has one. It is deleted with the backend, but only
+    /// when the kernels and the background threads of the backend have ended.
+    fn temporary_directory(&self) -> Option<&Path> {
+        None
+    }
+
     /// Returns the function that runs work on threads for this backend. A pool keeps it without the backend, which can
     /// then be dropped before the pool's threads end.
     fn thread_runner(&self) -> RunOnThread;

@@ -20,6 +20,7 @@ use crate::guest;
 use crate::host_folder::check_mounts;
 use crate::kernel::NativeKernel;
 use crate::kernel_connection::KernelConnection;
+use crate::kernel_process::KernelProcess;
 use crate::kernel_starter::KernelStarter;
 use crate::native_config::NativeConfig;
 use crate::network::BackendNetwork;
@@ -32,6 +33,8 @@ use crate::start_error::StartError;
 /// The time after the start of a session at which the next kernel is prestarted, so that the session's first cell has
 /// the processor to itself.
 const PRESTART_DELAY: Duration = Duration::from_millis(300);
+/// The time for which a backend that is dropped waits at most for the end of a prestart.
+const PRESTART_END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The backend of native kernels. Cheap to clone.
 #[derive(Clone)]
@@ -40,8 +43,8 @@ pub struct NativeBackend {
     _shutdown: Arc<ShutdownGuard>,
 }
 
-/// A guard that all clones of a backend share. Dropping it waits a moment for kernels that are being prestarted, whose
-/// directories would be left on the disk otherwise.
+/// A guard that all clones of a backend share. Dropping it ends the start of a kernel that is being prestarted, and
+/// waits until the thread that starts it has released the state: otherwise its directory would be left on the disk.
 struct ShutdownGuard {
     state: Arc<BackendState>,
 }
@@ -49,7 +52,10 @@ struct ShutdownGuard {
 impl Drop for ShutdownGuard {
     fn drop(&mut self) {
         self.state.is_closing.store(true, Ordering::Relaxed);
-        drop(self.state.prestart_lock.lock());
+        if let Some(process) = self.state.prestarting.lock().upgrade() {
+            process.kill();
+        }
+        drop(self.state.prestart_lock.try_lock_for(PRESTART_END_TIMEOUT));
     }
 }
 
@@ -61,6 +67,8 @@ struct BackendState {
     prestart_lock: Arc<Mutex<()>>,
     /// Set when kernels need not be prestarted any more.
     is_closing: AtomicBool,
+    /// The process of the kernel that is being prestarted.
+    prestarting: Mutex<Weak<KernelProcess>>,
     starter: Arc<KernelStarter>,
     /// The number of kernels to prestart.
     prestart: usize,
@@ -130,6 +138,7 @@ impl NativeBackend {
             prestarted: Mutex::default(),
             prestart_lock: Arc::default(),
             is_closing: AtomicBool::new(false),
+            prestarting: Mutex::default(),
             starter: Arc::new(KernelStarter::new(config, modules)),
             prestart,
         });
@@ -156,6 +165,12 @@ impl NativeBackend {
         Ok(())
     }
 
+    /// Does the same as [`Self::warm_up`] on a thread of its own, which passes an error to `on_error`. Unlike a call of
+    /// `warm_up`, the thread does not keep the backend alive while the zygote imports.
+    pub fn warm_up_in_background(&self, on_error: impl FnOnce(StartError) + Send + 'static) {
+        spawn_warm_up(&self.state, Duration::ZERO, on_error);
+    }
+
     /// Takes a prestarted kernel, or starts one. A session with a folder gets a new kernel, because the sandbox of a
     /// prestarted one does not show the folder.
     fn start_native(
@@ -167,14 +182,16 @@ impl NativeBackend {
             Some(prestarted) => prestarted,
             None => {
                 let step = progress.start(ProgressStep::indeterminate("starting a kernel"));
-                let started =
-                    self.state.starter.start_session(folder).map_err(|error| KernelError::Start(error.into()))?;
+                let started = self.state.starter.start_session(folder, &|_| {});
+                let started = started.map_err(|error| KernelError::Start(error.into()))?;
                 step.finish();
                 started
             }
         };
         // Only now, since imports would compete with this start for the processors.
-        schedule_prestart(&self.state);
+        spawn_warm_up(&self.state, PRESTART_DELAY, |error| {
+            tracing::warn!(%error, "failed to start the zygote: kernels start without it");
+        });
         Ok(NativeKernel::new(self.state.starter.clone(), connection, sandbox))
     }
 }
@@ -198,12 +215,15 @@ impl BackendState {
         let prestart_lock = state.prestart_lock.clone();
         let Some(guard) = prestart_lock.try_lock() else { return };
         while !state.is_closing.load(Ordering::Relaxed) && state.prestarted.lock().len() < state.prestart {
-            let started = state.starter.start_session(None).and_then(|(mut connection, mut sandbox)| {
+            let on_spawn = |process: &Arc<KernelProcess>| state.set_prestarting(process);
+            let started = state.starter.start_session(None, &on_spawn).and_then(|(mut connection, mut sandbox)| {
                 connection.warm_up(&mut sandbox)?;
                 Ok((connection, sandbox))
             });
+            *state.prestarting.lock() = Weak::new();
             match started {
                 Ok(started) => state.prestarted.lock().push(started),
+                Err(_) if state.is_closing.load(Ordering::Relaxed) => break,
                 Err(error) => {
                     tracing::warn!(%error, "failed to prestart a kernel");
                     break;
@@ -213,6 +233,16 @@ impl BackendState {
         // In this order: a thread that waits for the lock in `ShutdownGuard` then deletes the directories.
         drop(state);
         drop(guard);
+    }
+
+    /// Sets the process of the kernel that is being prestarted. Kills it if the backend is closing: the guard may have
+    /// looked for the process before.
+    fn set_prestarting(&self, process: &Arc<KernelProcess>) {
+        let mut prestarting = self.prestarting.lock();
+        *prestarting = Arc::downgrade(process);
+        if self.is_closing.load(Ordering::Relaxed) {
+            process.kill();
+        }
     }
 
     /// Takes a prestarted kernel whose process still runs.
@@ -226,13 +256,13 @@ impl BackendState {
     }
 }
 
-/// Starts the zygote and prestarts kernels for the next session, in the background.
-fn schedule_prestart(state: &Arc<BackendState>) {
+/// Starts the zygote and prestarts kernels for the next session, after this time and on a thread of its own.
+fn spawn_warm_up(state: &Arc<BackendState>, delay: Duration, on_error: impl FnOnce(StartError) + Send + 'static) {
     // Weak references: a server that ends meanwhile does not wait for this thread.
     let starter = Arc::downgrade(&state.starter);
     let state: Weak<BackendState> = Arc::downgrade(state);
     let spawned = std::thread::Builder::new().name("kernels".into()).spawn(move || {
-        std::thread::sleep(PRESTART_DELAY);
+        std::thread::sleep(delay);
         match KernelStarter::warm_up(&starter) {
             Ok(true) => {
                 if let Some(state) = state.upgrade() {
@@ -241,7 +271,7 @@ fn schedule_prestart(state: &Arc<BackendState>) {
             }
             // Another thread starts the zygote, and prestarts kernels after that.
             Ok(false) => {}
-            Err(error) => tracing::warn!(%error, "failed to start the zygote: kernels start without it"),
+            Err(error) => on_error(error),
         }
     });
     if let Err(error) = spawned {
@@ -307,6 +337,10 @@ impl Backend for NativeBackend {
         let installer = self.state.starter.config().installer.as_ref();
         let installs = installer.map(|installer| installer.statistics.clone()).unwrap_or_default();
         BackendStatistics { installs, cache: None }
+    }
+
+    fn temporary_directory(&self) -> Option<&Path> {
+        Some(self.state.starter.config().root.path())
     }
 
     fn thread_runner(&self) -> RunOnThread {

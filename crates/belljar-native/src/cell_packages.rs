@@ -15,8 +15,9 @@ use crate::kernel::NativeKernel;
 use crate::missing_dependency::missing_module;
 use crate::pip_installer::{InstallError, InstalledPackages};
 
-/// The time for a helper cell.
-const HELPER_CELL_TIMEOUT: Duration = Duration::from_secs(10);
+/// The time for a helper cell. The first one of a kernel compiles and imports its module, which on a busy machine takes
+/// seconds. A value that is not rendered in time is missing in the result.
+const HELPER_CELL_TIMEOUT: Duration = Duration::from_secs(30);
 /// The MIME type of a helper cell's result.
 const RESULT_MIME_TYPE: &str = "application/vnd.belljar.result+json";
 

@@ -31,10 +31,11 @@ const MIN_INTERRUPT_GRACE: Duration = Duration::from_secs(3);
 
 /// A session's kernel.
 pub(crate) struct NativeKernel {
-    starter: Arc<KernelStarter>,
     // Before the sandbox: the process must be killed before its directories are deleted.
     connection: KernelConnection,
+    // Before the starter, which deletes the directories of the backend if it is the last one.
     sandbox: SessionSandbox,
+    starter: Arc<KernelStarter>,
     /// The number of the last cell.
     execution_count: u64,
     /// The payloads that the last cell has left for a frontend.

@@ -33,7 +33,7 @@ pub(crate) struct KernelConnection {
 }
 
 impl KernelConnection {
-    /// Starts a kernel in a sandbox where none runs, and waits until it is ready.
+    /// Starts a kernel in a sandbox where none runs, passes its process to `on_spawn`, and waits until it is ready.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -41,10 +41,12 @@ impl KernelConnection {
         config: &NativeConfig,
         sandbox: &mut SessionSandbox,
         zygote: Option<Arc<Zygote>>,
+        on_spawn: &dyn Fn(&Arc<KernelProcess>),
     ) -> Result<Self, StartError> {
         let deadline = Instant::now() + KERNEL_START_TIMEOUT;
         let key = SigningKey::random();
         let process = Arc::new(sandbox.start(config, zygote.as_deref(), &key, deadline)?);
+        on_spawn(&process);
         let mut client = Client::connect(sandbox.sockets().as_fd(), key, &process, deadline).map_err(|error| {
             let has_exited = process.wait_until(Instant::now() + EXIT_CHECK_TIMEOUT);
             if has_exited { StartError::Exited(process.status()) } else { StartError::Connection(error) }

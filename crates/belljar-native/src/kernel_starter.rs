@@ -8,6 +8,7 @@ use belljar_sandbox::Policy;
 use parking_lot::Mutex;
 
 use crate::kernel_connection::KernelConnection;
+use crate::kernel_process::KernelProcess;
 use crate::native_config::NativeConfig;
 use crate::session_sandbox::SessionSandbox;
 use crate::start_error::StartError;
@@ -33,7 +34,7 @@ enum ZygoteState {
     None,
     /// A thread starts it.
     Starting,
-    /// A thread waits for its imports.
+    /// A thread waits for its Python and its imports.
     Importing(Arc<Zygote>),
     Ready(Arc<Zygote>),
     /// It did not start, at this time and for this reason.
@@ -74,12 +75,12 @@ impl KernelStarter {
                 _ => *state = ZygoteState::Starting,
             }
         }
-        let config = this.zygote_config(this.modules.clone());
-        drop(this);
-        let started = Zygote::start(config, Instant::now() + IMPORT_TIMEOUT).map(Arc::new).and_then(|zygote| {
-            let Some(this) = starter.upgrade() else { return Ok(zygote) };
+        let (config, deadline) = (this.zygote_config(this.modules.clone()), Instant::now() + IMPORT_TIMEOUT);
+        let started = Zygote::spawn(config, deadline).map(Arc::new).and_then(|zygote| {
+            // Before Python runs: dropping the starter kills a zygote that could create the deleted directories again.
             *this.zygote.lock() = ZygoteState::Importing(zygote.clone());
             drop(this);
+            zygote.wait_for_hello(deadline)?;
             zygote.ready().map(|()| zygote)
         });
         let Some(this) = starter.upgrade() else { return Ok(false) };
@@ -129,20 +130,22 @@ impl KernelStarter {
     /// # Errors
     /// See [`StartError`].
     pub(crate) fn start_kernel(&self, sandbox: &mut SessionSandbox) -> Result<KernelConnection, StartError> {
-        KernelConnection::start(&self.config, sandbox, self.zygote_or_cold()?)
+        KernelConnection::start(&self.config, sandbox, self.zygote_or_cold()?, &|_| {})
     }
 
-    /// Creates the sandbox of a session, whose files are in `folder` if one is given, and starts a kernel in it.
+    /// Creates the sandbox of a session, whose files are in `folder` if one is given, and starts a kernel in it. Passes
+    /// the kernel's process to `on_spawn` before it waits for the kernel.
     ///
     /// # Errors
     /// See [`StartError`].
     pub(crate) fn start_session(
         &self,
         folder: Option<&SessionFolder>,
+        on_spawn: &dyn Fn(&Arc<KernelProcess>),
     ) -> Result<(KernelConnection, SessionSandbox), StartError> {
         let zygote = self.zygote_or_cold()?;
         let mut sandbox = SessionSandbox::new(&self.config, zygote.as_deref(), folder)?;
-        let connection = KernelConnection::start(&self.config, &mut sandbox, zygote)?;
+        let connection = KernelConnection::start(&self.config, &mut sandbox, zygote, on_spawn)?;
         Ok((connection, sandbox))
     }
 }

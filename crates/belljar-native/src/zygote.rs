@@ -6,6 +6,7 @@ use std::io::{Error, Read as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use belljar_sandbox::{Channel, Sandbox};
@@ -23,6 +24,8 @@ use crate::zygote_command::{ZygoteCommandError, zygote_command};
 
 /// The time that the zygote has to exit after its control socket was closed.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
+/// The time that a killed zygote has to exit.
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 /// The number of bytes of Python's error output that are read when it does not start.
 const MAX_STARTUP_STDERR: u64 = 4 << 10;
 
@@ -128,7 +131,8 @@ pub(crate) struct Zygote {
     /// The pidfd that signals are sent to.
     pidfd: OwnedFd,
     python: PathBuf,
-    prefixes: Vec<PathBuf>,
+    /// The directories of Python and its packages, set by [`Self::wait_for_hello`].
+    prefixes: OnceLock<Vec<PathBuf>>,
     /// The deadline of the imports; `None` once they are done.
     import_deadline: Mutex<Option<Instant>>,
 }
@@ -171,6 +175,16 @@ impl Zygote {
     /// # Errors
     /// Returns an error if Python does not start.
     pub(crate) fn start(config: ZygoteConfig, deadline: Instant) -> Result<Self, ZygoteError> {
+        let zygote = Self::spawn(config, deadline)?;
+        zygote.wait_for_hello(deadline)?;
+        Ok(zygote)
+    }
+
+    /// Does the same as [`Self::start`], but does not wait for Python: [`Self::wait_for_hello`] does.
+    ///
+    /// # Errors
+    /// Returns an error if the process cannot be started.
+    pub(crate) fn spawn(config: ZygoteConfig, deadline: Instant) -> Result<Self, ZygoteError> {
         let (control, zygote_end) = Channel::pair()?;
         let child = zygote_command(&config.executable)?
             .arg("-I")
@@ -191,16 +205,24 @@ impl Zygote {
             .spawn()
             .map_err(|error| ZygoteError::Spawn { python: config.python.clone(), error })?;
         let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).map_err(Error::from)?;
-        let mut zygote = Self {
+        Ok(Self {
             control,
             child: Mutex::new(child),
             pidfd,
             python: config.python,
-            prefixes: Vec::new(),
+            prefixes: OnceLock::new(),
             import_deadline: Mutex::new(Some(deadline)),
-        };
-        zygote.prefixes = zygote.receive::<ZygoteHello>(deadline)?.prefixes;
-        Ok(zygote)
+        })
+    }
+
+    /// Waits until Python runs. Called once, before [`Self::ready`].
+    ///
+    /// # Errors
+    /// Returns an error if Python does not start.
+    pub(crate) fn wait_for_hello(&self, deadline: Instant) -> Result<(), ZygoteError> {
+        let ZygoteHello { prefixes } = self.receive(deadline)?;
+        let _ = self.prefixes.set(prefixes);
+        Ok(())
     }
 
     /// Waits until the imports are done.
@@ -220,9 +242,11 @@ impl Zygote {
         Ok(())
     }
 
-    /// Kills the process while another thread waits in [`Self::ready`], which reaps it.
+    /// Kills the process while another thread waits in [`Self::wait_for_hello`] or [`Self::ready`], which reap it.
+    /// Returns when the process has exited, and so creates no more files.
     pub(crate) fn kill(&self) {
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+        let _ = wait_for(&[(self.pidfd.as_fd(), PollFlags::POLLIN)], Instant::now() + KILL_TIMEOUT);
     }
 
     /// Receives the next message of a start, and kills the process if it does not arrive.
@@ -241,7 +265,7 @@ impl Zygote {
 
     /// Returns the directories of Python and its packages.
     pub(crate) fn prefixes(&self) -> &[PathBuf] {
-        &self.prefixes
+        self.prefixes.get().map(Vec::as_slice).unwrap_or_default()
     }
 
     /// Returns whether the process runs.

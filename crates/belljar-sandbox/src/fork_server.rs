@@ -31,8 +31,8 @@ const ARGUMENT: &str = "__belljar-sandbox";
 /// The executable of this process, even after its file was replaced by a newer one.
 const OWN_PROGRAM: &str = "/proc/self/exe";
 
-/// The longest wait for a fork; a busy machine may need most of it.
-const FORK_TIMEOUT: Duration = Duration::from_secs(20);
+/// The longest wait for a fork; a busy machine needs seconds.
+const FORK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The exit status of a fork server that could not set up its own descriptors.
 const SETUP_FAILED: i32 = 125;

@@ -20,8 +20,9 @@ use crate::protocol::{Command, Report, Task};
 use crate::spec::Spec;
 use crate::syscalls;
 
-/// The longest wait for a report of the launcher; a busy machine may need most of it.
-const REPORT_TIMEOUT: Duration = Duration::from_secs(20);
+/// The longest wait for a report of the launcher. It is as long as the start of a kernel may take: a busy machine needs
+/// seconds.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The time that the launcher has to reap the first process before it is killed as well.
 const REAP_TIMEOUT: Duration = Duration::from_millis(200);

@@ -68,7 +68,8 @@ pub(crate) struct NativeKernels {
     pub(crate) is_sandboxed: bool,
     /// The well-known packages that the environment has.
     pub(crate) installed: Vec<String>,
-    warm_up: Box<dyn FnOnce() -> Result<(), CommandError> + Send>,
+    /// Starts the zygote and a first kernel on a separate thread.
+    warm_up: Box<dyn FnOnce()>,
     with_limits: Box<dyn Fn(Limits, bool, bool) -> Result<NativeKernels, CommandError>>,
 }
 
@@ -114,18 +115,17 @@ impl NativeKernels {
             let backend = belljar_native::NativeBackend::new(options.clone())?;
             Ok(Self::new(backend, options, packages.clone()))
         };
-        let warm_up: Box<dyn FnOnce() -> Result<(), CommandError> + Send> = Box::new(move || Ok(warm_up.warm_up()?));
+        let warm_up = Box::new(move || {
+            warm_up.warm_up_in_background(|error| {
+                tracing::error!("failed to prepare native kernels: {}", CommandError::from(error));
+            });
+        });
         Self { backend, python, is_sandboxed, installed, warm_up, with_limits: Box::new(with_limits) }
     }
 
     /// Starts the zygote and a first kernel on a separate thread, so that the first session does not wait for them.
     pub(crate) fn warm_up_in_background(self) -> Arc<dyn Backend> {
-        let warm_up = self.warm_up;
-        std::thread::spawn(move || {
-            if let Err(error) = warm_up() {
-                tracing::error!("failed to prepare native kernels: {error}");
-            }
-        });
+        (self.warm_up)();
         self.backend
     }
 }

@@ -41,6 +41,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             own("prestarted_kernels_are_used_once", started_ahead),
             own("environment_without_ipykernel_is_refused", without_ipykernel),
             own("dropped_backend_leaves_no_processes", nothing_is_left),
+            own("backend_dropped_while_it_prepares_kernels_leaves_no_files", dropped_early),
         ],
     ]
     .into_iter()
@@ -264,6 +265,23 @@ fn nothing_is_left() {
     while running(&marker) > 0 {
         assert!(begun.elapsed() < 60 * SECOND, "{} processes are left", running(&marker));
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn dropped_early() {
+    // Before Python runs, while the zygote imports, and while a kernel is prestarted, depending on the machine.
+    for milliseconds in [0, 30, 100, 300, 1000, 2000, 4000] {
+        let native = NativeBackend::new(NativeOptions { prestart: 1, ..options(strongest()) }).unwrap();
+        let directory = native.temporary_directory().unwrap().to_owned();
+        assert!(directory.exists());
+        native.warm_up_in_background(drop);
+        std::thread::sleep(Duration::from_millis(milliseconds));
+        drop(native);
+        let begun = Instant::now();
+        while directory.exists() {
+            assert!(begun.elapsed() < 60 * SECOND, "{milliseconds} ms: {} is left", directory.display());
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 

@@ -149,7 +149,7 @@ fn a_slow_drip_ends_with_the_time_of_a_connection() {
 #[test]
 fn the_time_of_all_connections_of_a_run_is_limited() {
     let server = silent_server();
-    let world = world(server.port, NetworkLimits { total: Duration::from_secs(1), ..NetworkLimits::default() });
+    let world = world(server.port, NetworkLimits { total: SHORT_TIME, ..NetworkLimits::default() });
     let clients = [world.connect("a.test", server.port), world.connect("a.test", server.port)];
     for client in &clients {
         assert_eq!(client.read_some(1).unwrap_err().kind(), io::ErrorKind::TimedOut);
@@ -158,7 +158,7 @@ fn the_time_of_all_connections_of_a_run_is_limited() {
     let address = world.connections.resolve("a.test").unwrap()[0];
     let refusal = world.connections.connect((address, server.port).into()).unwrap_err();
     assert_eq!(refusal.kind(), RefusalKind::Limit);
-    assert!(refusal.to_string().ends_with("the network was used for more than 1 seconds"), "{refusal}");
+    assert!(refusal.to_string().ends_with("the network was used for more than 3 seconds"), "{refusal}");
     world.connections.start_run();
     drop(world.connect("a.test", server.port));
 }

@@ -19,8 +19,8 @@ use crate::memory_limit;
 use crate::process_tree::process_id;
 use crate::syscalls;
 
-/// The longest wait for a fork; a busy machine may need most of it.
-const FORK_TIMEOUT: Duration = Duration::from_secs(20);
+/// The longest wait for a fork; a busy machine needs seconds.
+const FORK_TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest wait for a template to be ready: it may have to build what workers share.
 const READY_TIMEOUT: Duration = Duration::from_secs(600);
 

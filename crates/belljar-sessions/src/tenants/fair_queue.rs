@@ -62,7 +62,7 @@ impl Capacity {
         if self.owners > 1 { self.max_running - self.max_running / 4 } else { self.max_running }
     }
 
-    /// Returns the number of jobs of one lane that run with the usual priority. With one owner, all do.
+    /// Returns the number of processors that one lane may ask for with the usual priority. One owner may ask for any.
     fn processors_per_lane(self) -> usize {
         if self.owners > 1 { (self.processors / self.owners).max(1) } else { usize::MAX }
     }
@@ -79,7 +79,9 @@ pub(crate) struct Dispatched<T> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slot {
     pub(crate) lane: LaneId,
-    /// True if the job is beyond its owner's share of the processors, and is to give way to those of others.
+    /// True if its owner asks for more than its share of the processors, so that the job is to give way to those of
+    /// others. Jobs within the share would be in their way as well: a system shares a processor between two threads of
+    /// the same priority in slices, for which a short call would wait at each of its steps.
     pub(crate) gives_way: bool,
     /// False for control jobs.
     is_counted: bool,
@@ -112,8 +114,6 @@ struct Lane<T> {
     limits: LaneLimits,
     /// The number of counted jobs that run.
     running: usize,
-    /// Those of them that run with the usual priority.
-    in_share: usize,
     /// The start of the next job.
     start: u64,
 }
@@ -121,7 +121,7 @@ struct Lane<T> {
 impl<T> Lane<T> {
     fn new(limits: LaneLimits) -> Self {
         let (control, resumed, fresh) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
-        Self { control, resumed, fresh, limits, running: 0, in_share: 0, start: 0 }
+        Self { control, resumed, fresh, limits, running: 0, start: 0 }
     }
 
     fn waiting(&self) -> usize {
@@ -209,11 +209,8 @@ impl<T> FairQueue<T> {
         if lane.waiting() > 0 {
             self.backlog.insert((lane.start, id));
         }
-        let gives_way = is_counted && lane.in_share >= share;
-        if is_counted {
-            lane.running += 1;
-            lane.in_share += usize::from(!gives_way);
-        }
+        lane.running += usize::from(is_counted);
+        let gives_way = is_counted && lane.running + lane.waiting() > share;
         self.waiting -= 1;
         self.running += 1;
         Some(Dispatched { job, slot: Slot { lane: id, gives_way, is_counted } })
@@ -224,9 +221,6 @@ impl<T> FairQueue<T> {
         self.running = self.running.saturating_sub(1);
         let Some(lane) = self.lanes.get_mut(&slot.lane).filter(|_| slot.is_counted) else { return };
         lane.running = lane.running.saturating_sub(1);
-        if !slot.gives_way {
-            lane.in_share = lane.in_share.saturating_sub(1);
-        }
     }
 }
 

@@ -29,12 +29,12 @@ impl Drop for Service {
 }
 
 impl Service {
-    /// Starts the S3 server of moto, with the bucket `bucket`.
+    /// Starts the S3 server of moto, with the bucket `bucket`. It handles one request at a time.
     pub(crate) async fn moto() -> Self {
         let programs = install::pip(root(), "moto", &["moto[server]==5.2.5"]);
         let port = free_port();
-        let mut command = Command::new(programs.join("moto_server"));
-        command.args(["-H", "127.0.0.1", "-p", &port.to_string()]);
+        let mut command = Command::new(programs.join("python"));
+        command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/moto_server.py")).arg(port.to_string());
         Self::start(command, port, "bucket").await
     }
 
@@ -53,10 +53,12 @@ impl Service {
     /// Starts a server, and waits until it has created a bucket.
     async fn start(mut command: Command, port: u16, bucket: &str) -> Self {
         let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let service = Self { process, port };
+        let mut service = Self { process, port };
         let (client, begin) = (reqwest::Client::new(), Instant::now());
         loop {
             let created = client.put(format!("http://127.0.0.1:{port}/{bucket}")).send().await;
+            // Otherwise the answer could be that of another server at this port.
+            assert_eq!(service.process.try_wait().unwrap(), None, "{command:?} has ended: {created:?}");
             if created.as_ref().is_ok_and(|answer| answer.status().is_success()) {
                 return service;
             }

@@ -38,4 +38,4 @@ async def main(kind, *target):
                 break
 
 
-asyncio.run(asyncio.wait_for(main(*sys.argv[1:]), 100))
+asyncio.run(asyncio.wait_for(main(*sys.argv[1:]), 200))

@@ -63,4 +63,4 @@ async def main(kind, *target):
         listed = await tasks.list_tasks()
         assert [task.taskId for task in listed.tasks if task.status == "completed"] == done, listed
 
-asyncio.run(asyncio.wait_for(main(*sys.argv[1:]), 100))
+asyncio.run(asyncio.wait_for(main(*sys.argv[1:]), 200))
