@@ -45,7 +45,7 @@ pub enum FileRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileReply {
     /// The files and directories.
-    Listed(#[serde(deserialize_with = "at_most::<_, _, MAX_FILES>")] Vec<ListedFile>),
+    List(#[serde(deserialize_with = "at_most::<_, _, MAX_FILES>")] Vec<ListedFile>),
     /// The bytes that were read.
     Read(Result<Vec<u8>, FileFailure>),
     /// The file was written.
@@ -131,7 +131,7 @@ impl FileRequest {
                 };
                 // The other process refuses lists with longer paths.
                 let files = interpreter.list_session_files().into_iter().filter(ListedFile::is_possible);
-                FileReply::Listed(files.take_while(fits).collect())
+                FileReply::List(files.take_while(fits).collect())
             }
             Self::Read { path, offset, length } => {
                 let read = interpreter.read_session_file(&path, Range { offset, length });
@@ -147,7 +147,7 @@ impl FileRequest {
     /// Returns the reply of an untrusted process; `None` if it is not one to this request.
     pub fn check(&self, reply: FileReply) -> Option<FileReply> {
         let is_valid = match (self, &reply) {
-            (Self::List, FileReply::Listed(files)) => {
+            (Self::List, FileReply::List(files)) => {
                 let lengths: usize = files.iter().map(|file| file.path.len()).sum();
                 files.len() <= MAX_FILES && lengths <= MAX_LISTED_PATHS && files.iter().all(ListedFile::is_possible)
             }
@@ -266,7 +266,7 @@ mod tests {
         let read = FileRequest::Read { path: "a".into(), offset: 0, length: Some(2) };
         let write = FileRequest::Write { path: "a".into(), bytes: Vec::new() };
         let listed = |path: &str| {
-            FileReply::Listed(vec![ListedFile { path: path.into(), is_regular: true, size: 1, modified: 2 }])
+            FileReply::List(vec![ListedFile { path: path.into(), is_regular: true, size: 1, modified: 2 }])
         };
         assert!(FileRequest::List.check(listed("a/b")).is_some());
         assert!(read.check(FileReply::Read(Ok(vec![1, 2]))).is_some());
@@ -274,7 +274,7 @@ mod tests {
         assert!(write.check(FileReply::Written(Ok(()))).is_some());
         assert!(FileRequest::List.check(listed(".hidden/f")).is_some());
         let with = |size: u64, modified: i128| {
-            FileReply::Listed(vec![ListedFile { path: "a".into(), is_regular: true, size, modified }])
+            FileReply::List(vec![ListedFile { path: "a".into(), is_regular: true, size, modified }])
         };
         assert!(FileRequest::List.check(with(1 << 40, i128::from(i64::MAX) * 1_000_000_000)).is_some());
         let refused = [

@@ -157,7 +157,7 @@ mod tests {
                 has_used_streams: false,
             },
             Event::Started(Err("no".into())),
-            Event::Files(FileReply::Listed(vec![listed("d/f.txt")])),
+            Event::Files(FileReply::List(vec![listed("d/f.txt")])),
             Event::Files(FileReply::Read(Err(FileFailure::TooLong(9)))),
             Event::StatePart(vec![7; 2000]),
             Event::Saved(Ok(())),
@@ -238,7 +238,7 @@ mod tests {
         assert!(matches!(returned(MAX_FILES + 1), Err(FrameError::Invalid)));
         let listed = |count: usize| {
             let mut frame = Vec::new();
-            append(&mut frame, &Event::Files(FileReply::Listed(vec![listed("f"); count]))).unwrap();
+            append(&mut frame, &Event::Files(FileReply::List(vec![listed("f"); count]))).unwrap();
             read_event(&frame)
         };
         assert!(matches!(listed(MAX_LISTED_FILES), Ok(Event::Files(_))));

@@ -1,7 +1,7 @@
 //! The interpreter of a session: in this process, or in one of its own.
 //!
-//! A kernel drives its interpreter through [`KernelInterpreter`] alone. What only an interpreter of this process can do
-//! (the network, directories of the host, recordings, packages that are installed while code runs) is reached by
+//! A kernel drives its interpreter through [`KernelInterpreter`] alone. The abilities of an interpreter of this process
+//! only (the network, directories of the host, recordings, packages that are installed while code runs) are reached by
 //! [`KernelInterpreter::local`].
 
 use std::collections::BTreeMap;
@@ -325,7 +325,7 @@ impl KernelInterpreter {
         match self {
             Self::Local(interpreter) => interpreter.list_session_files(),
             Self::Isolated(session) => match session.interpreter.process.files(&FileRequest::List) {
-                Ok(FileReply::Listed(files)) => files,
+                Ok(FileReply::List(files)) => files,
                 _ => Vec::new(),
             },
         }
