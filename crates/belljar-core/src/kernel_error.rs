@@ -37,6 +37,9 @@ pub enum KernelError {
     /// The shell failed to answer a request that is not a cell.
     #[error(transparent)]
     Shell(#[from] ShellError),
+    /// The process of the kernel has ended.
+    #[error("the worker process of the session has ended, and with it its variables and files")]
+    ProcessEnded,
     /// The call was cancelled before its code ran.
     #[error("the call was cancelled")]
     Cancelled,

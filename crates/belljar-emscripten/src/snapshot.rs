@@ -215,6 +215,15 @@ impl Snapshot {
         self.shared.memory.len() as u64
     }
 
+    /// Maps the memory for reading, as [`Instance::delta`] does when it is first called. For processes that are about
+    /// to be sealed.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be mapped.
+    pub fn map_memory(&self) -> Result<(), InstanceError> {
+        self.shared.memory.contents().map(drop).map_err(unusable)
+    }
+
     pub(crate) fn memory(&self) -> &MemoryImage {
         &self.shared.memory
     }

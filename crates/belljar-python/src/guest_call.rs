@@ -18,6 +18,10 @@ pub enum GuestFunction {
     Resume,
     /// Runs what the code has registered for its end.
     Finish,
+    /// Runs a cell.
+    Execute,
+    /// Sends the shell a request that is not a cell.
+    Ask,
 }
 
 impl GuestFunction {
@@ -27,6 +31,8 @@ impl GuestFunction {
             Self::Run => "run",
             Self::Resume => "resume",
             Self::Finish => "finish",
+            Self::Execute => "execute",
+            Self::Ask => "ask",
         }
     }
 }
@@ -51,6 +57,8 @@ impl Interpreter {
             // An image without the function does not wait: the call of the null object is an error.
             GuestFunction::Resume => functions.resume.unwrap_or_default(),
             GuestFunction::Finish => functions.finish,
+            GuestFunction::Execute => functions.execute,
+            GuestFunction::Ask => functions.ask,
         };
         self.set_limits_of_time(&limits);
         let mut result = Err(ExitReason::Cancelled);

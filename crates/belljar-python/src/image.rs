@@ -56,6 +56,15 @@ pub struct ImageParts {
     pub wheels: Vec<WheelId>,
     /// The imported modules, sorted.
     pub modules: Vec<String>,
+    /// True for the image of sessions, with all wheels of a session: some of them may not be in the image.
+    pub is_session: bool,
+}
+
+impl ImageParts {
+    /// Returns the parts for sessions with these packages.
+    pub fn for_sessions(packages: &PackageSet) -> Self {
+        Self { wheels: packages.wheel_ids().cloned().collect(), modules: Vec::new(), is_session: true }
+    }
 }
 
 /// The part of an image's file that is not machine state.
@@ -162,7 +171,8 @@ impl Image {
 
     /// Returns the parts that the image is made from.
     pub fn parts(&self) -> ImageParts {
-        ImageParts { wheels: self.packages().wheel_ids().cloned().collect(), modules: self.modules.to_vec() }
+        let wheels = self.packages().wheel_ids().cloned().collect();
+        ImageParts { wheels, modules: self.modules.to_vec(), is_session: false }
     }
 
     /// Returns the modules that could not be imported ahead of time.

@@ -29,10 +29,7 @@ use crate::image::Image;
 use crate::install::{CellPackages, PrepareError, RuntimeInstaller};
 use crate::owner_memory::count_for_owner;
 use crate::scrubbing::ScrubbingSink;
-use crate::session::SESSION_DIRECTORY;
-
-/// The maximum number of files of which [`Interpreter::local_modules`] takes the names.
-const MAX_LOCAL_FILES: usize = 20_000;
+use crate::session_files;
 
 /// The state of interactive input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -287,10 +284,7 @@ impl Interpreter {
 
     /// Returns the top-level modules in the working directory of the code, and names that are not modules.
     pub fn local_modules(&mut self) -> Vec<String> {
-        let listing = self.files().list(SESSION_DIRECTORY, MAX_LOCAL_FILES);
-        let files = listing.map(|listing| listing.files).unwrap_or_default();
-        let files = files.into_iter().filter(|file| !file.path.contains('/'));
-        files.map(|file| file.path.trim_end_matches(".py").to_owned()).collect()
+        session_files::local_modules(self.list_session_files())
     }
 
     /// Returns whether the program has written output or read input.

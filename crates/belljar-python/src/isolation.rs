@@ -4,13 +4,16 @@
 //! their results, and handles what the code asks of the host. The process has the interpreter alone. All that comes
 //! from it is untrusted.
 
+use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Duration;
 
 use belljar_core::kernel::{InterruptHandle, KernelError};
 use belljar_core::{Limits, Progress, Stream};
 use belljar_emscripten::fs::{FileError, Filesystem};
-
-use serde::{Deserialize, Serialize};
+use serde::de::{self, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use crate::backend;
@@ -18,6 +21,10 @@ use crate::guest_call::{GuestFunction, GuestReturn};
 use crate::host_calls::CallError;
 pub use crate::host_calls::RemoteSignals;
 use crate::image::Image;
+use crate::packages::PackageSet;
+pub use crate::session_files::{
+    FileFailure, FileReply, FileRequest, ListedFile, MAX_FILES as MAX_LISTED_FILES, MAX_LISTED_PATHS,
+};
 
 /// The processes that interpreters run in.
 pub trait InterpreterProcesses: Send + Sync {
@@ -36,6 +43,76 @@ pub trait InterpreterProcesses: Send + Sync {
         owner: Option<&Arc<str>>,
         progress: &dyn Progress,
     ) -> Result<Box<dyn InterpreterProcess>, KernelError>;
+
+    /// Makes processes ready for sessions with these packages, which [`SessionRequest::packages`] describes. May take
+    /// long, which `progress` reports.
+    ///
+    /// # Errors
+    /// Fails if a process cannot be started.
+    fn prepare_sessions(&self, packages: &PackageSet, progress: &dyn Progress) -> Result<(), KernelError>;
+
+    /// Starts the interpreter of a session, in a process in which no other code runs.
+    ///
+    /// Must be called on a guest thread.
+    ///
+    /// # Errors
+    /// Fails if the process cannot be started, and with [`KernelError::IncompatibleSnapshot`] if the interpreter cannot
+    /// be restored from the state.
+    fn start_session(
+        &self,
+        request: &SessionRequest<'_>,
+        progress: &dyn Progress,
+    ) -> Result<Box<dyn SessionProcess>, KernelError>;
+}
+
+/// A request to start the interpreter of a session.
+#[derive(Clone, Copy)]
+pub struct SessionRequest<'a> {
+    /// All packages of the session, those of the image of sessions among them.
+    pub packages: &'a PackageSet,
+    /// The limits but for those of time.
+    pub limits: &'a Limits,
+    /// The beginning.
+    pub start: SessionStart<'a>,
+}
+
+/// The beginning of a session's interpreter. The bytes are those of [`SessionProcess::save`].
+#[derive(Debug, Clone, Copy)]
+pub enum SessionStart<'a> {
+    /// A copy of the image of sessions.
+    New,
+    /// The same with the files of another interpreter of the session.
+    Files(&'a [u8]),
+    /// The state of another interpreter of the session, or of the one that it was forked from.
+    State(&'a [u8]),
+}
+
+/// The part of an interpreter that is saved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SavedPart {
+    /// Its files, which exist after its code has ended it, too.
+    Files,
+    /// Everything.
+    State,
+}
+
+/// The interpreter of a session in a process of its own.
+pub trait SessionProcess: InterpreterProcess {
+    /// Handles a request about files. The reply is one to this request, and untrusted otherwise.
+    ///
+    /// # Errors
+    /// Fails if the process has ended.
+    fn files(&mut self, request: &FileRequest) -> Result<FileReply, KernelError>;
+
+    /// Saves a part of the interpreter, for [`SessionStart`]. The process has chosen the bytes: they are given to
+    /// another process of the session only, and never restored in this one.
+    ///
+    /// # Errors
+    /// Fails if the process has ended, or if the part is too large.
+    fn save(&mut self, part: SavedPart) -> Result<Vec<u8>, KernelError>;
+
+    /// Returns whether the process has ended, and not only the interpreter in it: its files are lost.
+    fn has_ended(&self) -> bool;
 }
 
 /// An interpreter in a process of its own.
@@ -63,6 +140,10 @@ pub struct ProcessCall<'a> {
     pub files: &'a [ValueFile],
     /// The limits, of which those of time apply to this call.
     pub limits: &'a Limits,
+    /// True for the first call of a cell, and for other requests of a session: the output of each is limited by itself.
+    pub is_new_cell: bool,
+    /// The time by which the interpreter's clock is set forward first.
+    pub asleep: Duration,
 }
 
 /// The end of a call of the guest package in another process.
@@ -99,9 +180,41 @@ impl ValueFile {
     }
 }
 
+/// Decodes a list of at most `MAX` elements of an untrusted message: elements may take many times more memory than
+/// bytes of the message.
+///
+/// # Errors
+/// The deserializer's, or that the list is too long.
+pub fn at_most<'de, D: Deserializer<'de>, T: Deserialize<'de>, const MAX: usize>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
+    struct Elements<T, const MAX: usize>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for Elements<T, MAX> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(formatter, "at most {MAX} elements")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Self::Value, A::Error> {
+            let mut elements = Vec::new();
+            while let Some(element) = sequence.next_element()? {
+                if elements.len() == MAX {
+                    return Err(de::Error::invalid_length(MAX + 1, &self));
+                }
+                elements.push(element);
+            }
+            Ok(elements)
+        }
+    }
+
+    deserializer.deserialize_seq(Elements::<T, MAX>(PhantomData))
+}
+
 /// The calls of the guest to the host that a process passes on, by their names.
 pub fn forwarded_calls() -> impl Iterator<Item = &'static str> {
-    ["takes_images", "display", "install"].into_iter().chain(backend::CALL_NAMES)
+    ["takes_images", "display", "install", "show", "input"].into_iter().chain(backend::CALL_NAMES)
 }
 
 /// Returns the buffers of a request that the guest makes, at most `limit` bytes. For the process of the guest.

@@ -42,6 +42,8 @@ mod python;
 pub mod runtime;
 mod scrubbing;
 mod session;
+mod session_files;
+mod session_in_process;
 mod steps;
 
 pub use backend::{BackendOptions, CallEffects, GuestMount, PythonRuntime, RuntimeLoader, WasmBackend, register_calls};

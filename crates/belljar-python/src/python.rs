@@ -263,32 +263,36 @@ impl Python {
         Ok(interpreter)
     }
 
-    /// Compiles the libraries of the packages of `image` completely, for processes that open it with
-    /// [`Python::open_image`]. Takes minutes for large packages that were not compiled before.
+    /// Compiles the libraries of packages completely, for processes that open them with [`Python::open_image`]. Takes
+    /// minutes for large packages that were not compiled before.
     ///
     /// # Errors
     /// Returns an error if a library cannot be compiled.
-    pub fn compile_libraries_of(&self, image: &Image, progress: &dyn Progress) -> Result<(), LibraryError> {
-        self.shared.libraries.compile_whole(&libraries_of(image.packages()), progress)
+    pub fn compile_libraries_of(&self, packages: &PackageSet, progress: &dyn Progress) -> Result<(), LibraryError> {
+        self.shared.libraries.compile_whole(&libraries_of(packages), progress)
     }
 
     /// Opens the image of these parts, which another process has built, and all that its interpreters read from files
-    /// later: the libraries of its packages.
+    /// later: the libraries of its packages. Returns it with all packages of the parts.
     ///
     /// Must be called on a guest thread.
     ///
     /// # Errors
     /// Returns an error if a part is not in the cache.
-    pub fn open_image(&self, parts: &ImageParts) -> Result<Image, OpenError> {
+    pub fn open_image(&self, parts: &ImageParts) -> Result<(Image, PackageSet), OpenError> {
         self.shared.program.open_symbols().map_err(InstanceError::from)?;
         if parts == &ImageParts::default() {
-            return Ok(self.shared.base.clone());
+            return Ok((self.shared.base.clone(), PackageSet::empty()));
         }
         let missing = |ids: &[WheelId]| Err(format!("{} wheels are not in the cache", ids.len()).into());
         let set = self.packages(&parts.wheels, &[], missing, &NoProgress)?;
         let opened = self.shared.libraries.open_whole(&libraries_of(&set));
         opened.map_err(|error| InstanceError::Snapshot(error.to_string()))?;
-        self.image_with(&set, &[], &parts.modules, &NoProgress)
+        let image = match parts.is_session {
+            true => self.existing_session_image()?,
+            false => self.image_with(&set, &[], &parts.modules, &NoProgress)?,
+        };
+        Ok((image, set))
     }
 
     /// Returns the image without packages.

@@ -3,10 +3,10 @@
 //! The image is a cache entry that is built once and not evicted, since the saved states of sessions are deltas against
 //! it. The entry lists the wheels of the image, so that they never have to be resolved again.
 
-use belljar_cache::{CacheError, EntryKey, NewEntry};
+use belljar_cache::{CacheError, Entry, EntryKey, NewEntry};
 use belljar_core::kernel::{CellRequest, ShellRequest};
 use belljar_core::progress::ProgressStep;
-use belljar_core::{Limits, Outcome, Progress};
+use belljar_core::{Limits, NoProgress, Outcome, Progress};
 use belljar_emscripten::fs::Filesystem;
 use belljar_emscripten::{InstanceConfig, InstanceError, SnapshotDelta};
 use belljar_packages::{AvailableModules, Dependencies, DependencyError, Installer, PackageRequest, Requirement};
@@ -50,20 +50,38 @@ impl Python {
     /// # Errors
     /// Returns an error if IPython cannot be installed or does not work.
     pub fn session_image(&self, source: &dyn InstallerSource, progress: &dyn Progress) -> Result<Image, PrepareError> {
-        let key = EntryKey::new(ENTRY_KIND)
+        let entry = self.cache().get_or_create_pinned(&self.session_key(), progress, |new| {
+            self.build_session(&*source.installer()?, new, progress)
+        })?;
+        let set = self.package_set(&session_wheels(&entry)?, source, progress)?;
+        Ok(Image::open(&entry.file(IMAGE_FILE)?, self.program(), self.base().base_layers(), set)?)
+    }
+
+    /// Returns the same image for a process that will be sealed. Another process has built it with wheels that are
+    /// installed.
+    ///
+    /// Must be called on a guest thread.
+    ///
+    /// # Errors
+    /// Returns an error if the image or a wheel is not in the cache.
+    pub(crate) fn existing_session_image(&self) -> Result<Image, OpenError> {
+        let missing = |what: &str| OpenError::Instance(InstanceError::Snapshot(format!("{what} is not in the cache")));
+        let entry = self.cache().get_pinned(&self.session_key())?.ok_or_else(|| missing("the image of sessions"))?;
+        let ids = session_wheels(&entry)?;
+        let set = self.packages(&ids, &[], |_| Err("wheels of sessions are not in the cache".into()), &NoProgress)?;
+        let image = Image::open(&entry.file(IMAGE_FILE)?, self.program(), self.base().base_layers(), set)?;
+        // The states of sessions are differences from it.
+        image.snapshot().map_memory()?;
+        Ok(image)
+    }
+
+    /// Returns the key of the image of sessions in the cache.
+    fn session_key(&self) -> EntryKey {
+        EntryKey::new(ENTRY_KIND)
             .part("base", self.base_key().to_string())
             .part("shell", SHELL)
             .part("reachable", VERSION.to_le_bytes())
-            .part("first cell", FIRST_CELL);
-        let entry = self
-            .cache()
-            .get_or_create_pinned(&key, progress, |new| self.build_session(&*source.installer()?, new, progress))?;
-        let path = entry.file(WHEELS_FILE)?;
-        let json = std::fs::read(&path).map_err(|error| OpenError::File { path, error })?;
-        let ids: Vec<WheelId> = serde_json::from_slice(&json)
-            .map_err(|_| OpenError::Instance(InstanceError::Snapshot("its list of wheels is damaged".into())))?;
-        let set = self.package_set(&ids, source, progress)?;
-        Ok(Image::open(&entry.file(IMAGE_FILE)?, self.program(), self.base().base_layers(), set)?)
+            .part("first cell", FIRST_CELL)
     }
 
     fn build_session(
@@ -156,6 +174,14 @@ impl Python {
         let instance = self.program().restore_with_delta(image.snapshot(), delta, &layers, config)?;
         Ok(Interpreter::resumed(instance, image, limits))
     }
+}
+
+/// Returns the wheels of the image of sessions in a cache entry.
+fn session_wheels(entry: &Entry) -> Result<Vec<WheelId>, OpenError> {
+    let path = entry.file(WHEELS_FILE)?;
+    let json = std::fs::read(&path).map_err(|error| OpenError::File { path, error })?;
+    serde_json::from_slice(&json)
+        .map_err(|_| OpenError::Instance(InstanceError::Snapshot("its list of wheels is damaged".into())))
 }
 
 fn missing_wheels_message(missing: &[WheelId]) -> String {

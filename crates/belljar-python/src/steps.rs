@@ -22,7 +22,7 @@ pub(crate) enum Step<T> {
 }
 
 /// The reply of a guest that may wait.
-trait StepReply {
+pub(crate) trait StepReply {
     /// Returns what the guest waits for, if it waits.
     fn wait(&self) -> Option<Wait>;
 }

@@ -63,7 +63,7 @@ pub use id::SessionId;
 pub use notebook::NotebookError;
 pub use parking::ParkedWork;
 pub use pool::{GuestThreadPool, Permit, PoolFull, PoolLimits, PoolLoad};
-pub use report::{AnswerOptions, CellReport, FileChange};
+pub use report::{AfterKernelDeath, AnswerOptions, CellReport, FileChange};
 pub use runs::{
     InvalidEvent, NoSuchQuestion, Question, ResumedCalls, Run, RunAnswer, RunCalls, RunEvent, RunId, RunInfo,
     RunOutcome, RunResumer, RunState, RunUpdate,

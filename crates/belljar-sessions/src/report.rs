@@ -37,6 +37,29 @@ pub struct FileChange {
     pub is_new: bool,
 }
 
+/// The state with which a session goes on after a cell that has ended its interpreter.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum AfterKernelDeath {
+    /// The files are kept.
+    #[default]
+    Files,
+    /// The state before the cell, since the interpreter's process has ended.
+    LastState,
+    /// A new session's, since the interpreter's process has ended and no state was stored.
+    Nothing,
+}
+
+impl AfterKernelDeath {
+    /// Returns the consequence for the session, as a sentence without its end.
+    pub fn consequence(self) -> &'static str {
+        match self {
+            Self::Files => "The session's variables are lost; its files are kept, and it can be used on",
+            Self::LastState => "The session goes on from its state before this call: what the call did is lost",
+            Self::Nothing => "The session's variables and files are lost; it can be used on",
+        }
+    }
+}
+
 /// The result of a cell, and its effect on the session's files.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CellReport {
@@ -54,6 +77,8 @@ pub struct CellReport {
     pub list_changed: bool,
     /// The most bytes of memory that the session's interpreter has had, if the backend measures them.
     pub memory: Option<u64>,
+    /// The state with which the session goes on, if the cell has ended its interpreter.
+    pub after_death: AfterKernelDeath,
 }
 
 impl CellReport {
@@ -70,6 +95,7 @@ impl CellReport {
             more_files: 0,
             list_changed: false,
             memory: None,
+            after_death: AfterKernelDeath::default(),
         }
     }
 }

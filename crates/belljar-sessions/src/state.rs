@@ -26,7 +26,7 @@ use crate::bases::PendingBase;
 use crate::error::SessionError;
 use crate::folders::{OpenedFolder, SessionFolders};
 use crate::id::SessionId;
-use crate::report::AnswerOptions;
+use crate::report::{AfterKernelDeath, AnswerOptions};
 use crate::sessions::Owner;
 use crate::store::{Lease, PendingSync, Store, StoreError};
 use crate::tenants::Tenant;
@@ -241,10 +241,31 @@ impl SessionState {
         Ok(folders.map(|folders| folders.open_or_create(&self.id, self.owner.as_deref())).transpose()?)
     }
 
+    /// Starts another kernel in place of one whose process has ended: with the state in the store, if there is one.
+    ///
+    /// # Errors
+    /// Fails if the kernel cannot be started or restored.
+    fn recover(&mut self, services: &SessionServices) -> Result<AfterKernelDeath, SessionError> {
+        self.discard_kernel(services);
+        let is_stored = matches!(self.kernel, KernelState::Stored);
+        if !is_stored {
+            self.files.clear();
+        }
+        self.ensure_running(services, &belljar_core::NoProgress)?;
+        Ok(if is_stored { AfterKernelDeath::LastState } else { AfterKernelDeath::Nothing })
+    }
+
     /// Replaces the interpreter by a new one. The files stay.
     pub(crate) fn restart(&mut self, services: &SessionServices, now: Duration) -> Result<(), SessionError> {
         match self.ensure_running(services, &belljar_core::NoProgress) {
-            Ok(kernel) => kernel.restart()?,
+            Ok(kernel) => match kernel.restart() {
+                Err(KernelError::ProcessEnded) => {
+                    self.recover(services)?;
+                    let KernelState::Running(kernel) = &mut self.kernel else { return Err(SessionError::Gone) };
+                    kernel.restart()?;
+                }
+                restarted => restarted?,
+            },
             Err(SessionError::Unrestorable(_)) => {
                 let unrestorable = std::mem::replace(&mut self.kernel, KernelState::Stored);
                 let KernelState::Unrestorable { files, .. } = unrestorable else { return Err(SessionError::Gone) };

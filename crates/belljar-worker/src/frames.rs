@@ -119,7 +119,9 @@ mod tests {
     use std::time::Duration;
 
     use belljar_python::GuestFunction;
-    use belljar_python::isolation::ValueFile;
+    use belljar_python::isolation::{
+        FileFailure, FileReply, FileRequest, ListedFile, MAX_LISTED_FILES, SavedPart, ValueFile,
+    };
 
     use super::*;
     use crate::messages::{Command, EndReason, InterpreterLimits, MAX_FILES, OutputStream, SeenSignals, TimeLimits};
@@ -154,7 +156,16 @@ mod tests {
                 peak_memory: 0,
                 has_used_streams: false,
             },
+            Event::Started(Err("no".into())),
+            Event::Files(FileReply::List(vec![listed("d/f.txt")])),
+            Event::Files(FileReply::Read(Err(FileFailure::TooLong(9)))),
+            Event::StatePart(vec![7; 2000]),
+            Event::Saved(Ok(())),
         ]
+    }
+
+    fn listed(path: &str) -> ListedFile {
+        ListedFile { path: path.into(), is_regular: true, size: 3, modified: 1 << 70 }
     }
 
     #[test]
@@ -163,7 +174,18 @@ mod tests {
         let limits = InterpreterLimits { memory: u64::MAX, output: 1, disk: 2, files: 3, value: 4 };
         let commands = vec![
             Command::Restore { number: 7, limits },
-            Command::Call { function: GuestFunction::Resume, arguments: "{}".into(), files: files(), time },
+            Command::Call {
+                function: GuestFunction::Resume,
+                arguments: "{}".into(),
+                files: files(),
+                time,
+                is_new_cell: true,
+                asleep: Duration::from_micros(7),
+            },
+            Command::StatePart(vec![1; 3]),
+            Command::StartSession { number: 8, limits, start: Some(SavedPart::Files) },
+            Command::Files(FileRequest::Write { path: "a".into(), bytes: vec![2] }),
+            Command::Save(SavedPart::State),
             Command::HostReply { result: Err("no".into()), files: files() },
             Command::Discard,
         ];
@@ -186,13 +208,15 @@ mod tests {
     fn everything_else_is_refused() {
         let frame = |payload: &[u8]| [&(payload.len() as u32).to_le_bytes()[..], payload].concat();
         // Unknown messages, streams and reasons; text that is not UTF-8; lengths beyond the end.
-        for payload in [&[][..], &[4], &[0xff], &[1, 2, 0], &[2, 1, 0xff, 0], &[1, 0, 0xff, 0xff, 3], &[3, 1, 9]] {
+        for payload in
+            [&[][..], &[4], &[8], &[5, 3], &[0xff], &[1, 2, 0], &[2, 1, 0xff, 0], &[1, 0, 0xff, 0xff, 3], &[3, 1, 9]]
+        {
             assert!(matches!(read_event(&frame(payload)), Err(FrameError::Invalid)), "{payload:?}");
         }
         assert!(matches!(read_event(&(MAX_MESSAGE as u32 + 1).to_le_bytes()), Err(FrameError::TooLong(_))));
         // Longer than messages of their kind, of which nothing but the kind is read.
         assert!(matches!(read_event(&frame(&[0, 0])), Err(FrameError::TooLong(2))));
-        for kind in [0, 1, 2] {
+        for kind in [0, 1, 2, 4, 5, 6, 7] {
             let head = [&(MAX_MESSAGE as u32).to_le_bytes()[..], &[kind]].concat();
             assert!(matches!(read_event(&head), Err(FrameError::TooLong(MAX_MESSAGE))), "{kind}");
         }
@@ -202,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_are_counted_while_they_are_decoded() {
+    fn buffers_and_files_are_counted_while_they_are_decoded() {
         let returned = |count: usize| {
             let files = vec![ValueFile { name: String::new(), bytes: Vec::new() }; count];
             let event = Event::Returned { result: Ok(String::new()), files, peak_memory: 0, has_used_streams: false };
@@ -212,6 +236,13 @@ mod tests {
         };
         assert!(matches!(returned(MAX_FILES), Ok(Event::Returned { files, .. }) if files.len() == MAX_FILES));
         assert!(matches!(returned(MAX_FILES + 1), Err(FrameError::Invalid)));
+        let listed = |count: usize| {
+            let mut frame = Vec::new();
+            append(&mut frame, &Event::Files(FileReply::List(vec![listed("f"); count]))).unwrap();
+            read_event(&frame)
+        };
+        assert!(matches!(listed(MAX_LISTED_FILES), Ok(Event::Files(_))));
+        assert!(matches!(listed(MAX_LISTED_FILES + 1), Err(FrameError::Invalid)));
         // A message that announces more buffers than it can have, and has none of them.
         let announced = [3, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x0f];
         let frame = [&(announced.len() as u32).to_le_bytes()[..], &announced].concat();

@@ -27,11 +27,18 @@
 //! one interpreter at a time, and ends after a number of runs ([`WorkerOptions::runs`]), when it was idle for a while,
 //! when its code was killed, and after any error. Its end is the error of the code that ran in it, and of nothing else.
 //!
+//! The worker of a session runs nothing else, from the session's start to its end, and is forked from a template with
+//! the image of sessions and the session's packages. A session that installs packages before a cell is saved and goes
+//! on in a worker of another template. Code that has ended its interpreter leaves its files, which the next worker of
+//! the session gets; code that is killed is first ended within the worker, and only one that does not return is killed
+//! with its files.
+//!
 //! # The channel
 //!
 //! A stream socket with frames: a length of four bytes, little-endian, and a message of `messages.rs` in the encoding
 //! of postcard. The first socket is used by turns: the broker sends a command and reads events until the worker has
-//! returned. The second has interrupts: the number of an interpreter in eight bytes.
+//! returned. The second has interrupts: the number of an interpreter in eight bytes, whose highest bit asks for its
+//! end.
 //!
 //! | from the broker | when | meaning |
 //! | --- | --- | --- |
@@ -39,6 +46,10 @@
 //! | `Call` | an interpreter exists | calls a function of the guest package |
 //! | `HostReply` | after `HostCall` | the reply |
 //! | `Discard` | after `Returned` | drops the interpreter; has no reply |
+//! | `StatePart` | before `StartSession` | a part of the bytes that a session begins with; has no reply |
+//! | `StartSession` | once, first | creates the interpreter of a session: new, with files, or with a state |
+//! | `Files` | between calls of a session | lists the files, reads a part of one, or writes one |
+//! | `Save` | between calls of a session | asks for its files, or its state |
 //!
 //! | from the worker | when | meaning | bound |
 //! | --- | --- | --- | --- |
@@ -46,6 +57,10 @@
 //! | `Output` | during a call | the code has written | 1 byte to 64 KiB; all together the limit of output |
 //! | `HostCall` | during a call | the code asks the broker for something | 16 MiB; 100,000 in a call |
 //! | `Returned` | ends a call | the result | 128 MiB with its buffers |
+//! | `Started` | after `StartSession` | the interpreter exists, or the reason why not | 4 KiB |
+//! | `Files` | after `Files` | the reply to this request | 20,000 files, 24 MiB of paths; the bytes asked for |
+//! | `StatePart` | after `Save` | the next part | 1 byte to 1 MiB; all together what the limits allow, at most 1 GiB |
+//! | `Saved` | ends the parts | all were sent, or the reason why not | 4 KiB |
 //!
 //! Buffers of values cross with `Call`, `HostCall`, `HostReply` and `Returned`: bytes with a name of the guest's
 //! directory of such files, at most 10,000 of them. Calls of tools and functions are handled by the broker with the
@@ -61,12 +76,17 @@
 //! measured by the broker.
 //!
 //! A worker is replaced, and its commands sent again, only if it has ended before it sent anything but `Ready`: code
-//! that has begun is never run twice.
+//! that has begun is never run twice. The worker of a session is not replaced: its session goes on from its last state.
+//!
+//! The bytes of a saved session are chosen by the worker. The broker bounds their number and stores them, and gives
+//! them to another worker of the session or of a fork. It restores none in its own process: their metadata, which the
+//! broker writes, has the mark for it. Only their files are read there (`SnapshotDelta::files_under`), by the parser
+//! for states of a data directory, which is fuzzed.
 //!
 //! # Limits
 //!
-//! Interpreters in workers cannot yet use the network or directories of the host, install packages while they run, or
-//! be saved while they wait. Sessions run in the server's process.
+//! Interpreters in workers cannot yet use the network or directories of the host, or install packages while they run.
+//! Code of `run_python_code` cannot be saved while it waits, and cells only while they wait without their thread.
 
 #![cfg(target_os = "linux")]
 
@@ -74,6 +94,7 @@ mod frames;
 mod messages;
 mod pool;
 mod remote;
+mod remote_session;
 mod serve;
 mod template;
 mod timed_channel;

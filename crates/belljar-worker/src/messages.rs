@@ -1,13 +1,11 @@
 //! The messages of the channel between the broker and a worker: see the tables in `lib.rs`.
 
-use std::fmt;
 use std::time::Duration;
 
 use belljar_core::{ExitReason, LimitKind, Limits, Stream};
 use belljar_python::GuestFunction;
-use belljar_python::isolation::ValueFile;
-use serde::de::{self, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use belljar_python::isolation::{FileReply, FileRequest, MAX_LISTED_PATHS, SavedPart, ValueFile, at_most};
+use serde::{Deserialize, Serialize};
 
 use crate::frames::{MAX_MESSAGE, Message};
 
@@ -15,12 +13,23 @@ use crate::frames::{MAX_MESSAGE, Message};
 pub(crate) const MAX_OUTPUT: usize = 64 << 10;
 /// The largest request of a call of the host, in bytes.
 pub(crate) const MAX_HOST_REQUEST: usize = 16 << 20;
-/// The most buffers of one message.
+/// The most buffers of one message. An empty one takes two bytes of it, and many times as many in memory.
 pub(crate) const MAX_FILES: usize = 10_000;
 /// The largest contents of the buffers of one message, in bytes.
 pub(crate) const MAX_BUFFERS: usize = 100 << 20;
+/// The most bytes of a part of an interpreter's state in one message.
+pub(crate) const MAX_STATE_PART: usize = 1 << 20;
+/// The most bytes of the state of an interpreter.
+pub(crate) const MAX_STATE: usize = 1 << 30;
+/// The longest reason of a failure, in bytes.
+pub(crate) const MAX_REASON: usize = 4096;
 /// The most bytes of a message around what the other limits count: names and lengths.
 const MAX_REST: usize = 1 << 20;
+/// The same of a message with files of a session: numbers of each.
+const MAX_FILES_REST: usize = 2 << 20;
+
+/// The bit of a number on the second socket that ends the interpreter instead of interrupting it.
+pub(crate) const END_SIGNAL: u64 = 1 << 63;
 
 /// A message of the broker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,11 +41,34 @@ pub(crate) enum Command {
         limits: InterpreterLimits,
     },
     /// Calls a function of the guest package.
-    Call { function: GuestFunction, arguments: String, files: Vec<ValueFile>, time: TimeLimits },
+    Call {
+        function: GuestFunction,
+        arguments: String,
+        files: Vec<ValueFile>,
+        time: TimeLimits,
+        /// True for the first call of a cell, and for other requests of a session.
+        is_new_cell: bool,
+        /// The time by which the interpreter's clock is set forward first.
+        asleep: Duration,
+    },
     /// Replies to a call of the host, with the buffers of the reply.
     HostReply { result: Result<String, String>, files: Vec<ValueFile> },
     /// Drops the interpreter.
     Discard,
+    /// A part of the bytes that the next `StartSession` begins with.
+    StatePart(Vec<u8>),
+    /// Creates the interpreter of a session.
+    StartSession {
+        /// Its number, which interrupts name.
+        number: u64,
+        limits: InterpreterLimits,
+        /// The part that the bytes so far are; `None` for a new interpreter.
+        start: Option<SavedPart>,
+    },
+    /// Asks about the files of the session.
+    Files(FileRequest),
+    /// Saves a part of the session's interpreter.
+    Save(SavedPart),
 }
 
 /// A message of a worker.
@@ -50,18 +82,26 @@ pub(crate) enum Event {
     HostCall {
         name: String,
         request: String,
-        #[serde(deserialize_with = "bounded_files")]
+        #[serde(deserialize_with = "at_most::<_, _, MAX_FILES>")]
         files: Vec<ValueFile>,
         signals: SeenSignals,
     },
     /// The call of the guest package has ended.
     Returned {
         result: Result<String, EndReason>,
-        #[serde(deserialize_with = "bounded_files")]
+        #[serde(deserialize_with = "at_most::<_, _, MAX_FILES>")]
         files: Vec<ValueFile>,
         peak_memory: u64,
         has_used_streams: bool,
     },
+    /// The interpreter of the session was created, or the reason why not.
+    Started(Result<(), String>),
+    /// The reply to `Files`.
+    Files(FileReply),
+    /// A part of the bytes that were to be saved.
+    StatePart(Vec<u8>),
+    /// All parts were sent, or the reason why not.
+    Saved(Result<(), String>),
 }
 
 impl Message for Command {
@@ -78,35 +118,12 @@ impl Message for Event {
             1 => Some(MAX_OUTPUT + MAX_REST),
             2 => Some(MAX_HOST_REQUEST + MAX_BUFFERS + MAX_REST),
             3 => Some(MAX_MESSAGE),
+            4 | 7 => Some(MAX_REASON + MAX_REST),
+            5 => Some(MAX_LISTED_PATHS + MAX_FILES_REST),
+            6 => Some(MAX_STATE_PART + MAX_REST),
             _ => None,
         }
     }
-}
-
-/// Decodes at most [`MAX_FILES`] buffers. An empty one takes two bytes of a message, and many times as many in memory.
-fn bounded_files<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ValueFile>, D::Error> {
-    struct Files;
-
-    impl<'de> Visitor<'de> for Files {
-        type Value = Vec<ValueFile>;
-
-        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(formatter, "at most {MAX_FILES} buffers")
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Self::Value, A::Error> {
-            let mut files = Vec::new();
-            while let Some(file) = sequence.next_element()? {
-                if files.len() == MAX_FILES {
-                    return Err(de::Error::invalid_length(MAX_FILES + 1, &self));
-                }
-                files.push(file);
-            }
-            Ok(files)
-        }
-    }
-
-    deserializer.deserialize_seq(Files)
 }
 
 /// The signals that a worker has seen when its code called the host.

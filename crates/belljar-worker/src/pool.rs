@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use belljar_core::kernel::KernelError;
 use belljar_core::{Limits, NoProgress, Progress};
 use belljar_emscripten::dylink::LibraryError;
-use belljar_python::isolation::{InterpreterProcess, InterpreterProcesses};
+use belljar_python::isolation::{InterpreterProcess, InterpreterProcesses, SessionProcess, SessionRequest};
+use belljar_python::packages::PackageSet;
 use belljar_python::{Image, ImageParts, OpenError, Options, Python};
 use belljar_sandbox::worker::{TemplateReport, WorkerProcess, WorkerTemplate};
 use parking_lot::{Condvar, Mutex};
@@ -31,6 +32,8 @@ pub struct WorkerOptions {
     pub idle: Duration,
     /// The most workers that are kept while they are not used.
     pub max_idle: usize,
+    /// The most memory of the interpreter of a session, in bytes.
+    pub session_memory: u64,
 }
 
 impl Default for WorkerOptions {
@@ -41,6 +44,7 @@ impl Default for WorkerOptions {
             runs: 1000,
             idle: Duration::from_secs(60),
             max_idle: (4 * processors).max(16),
+            session_memory: Limits::default().memory,
         }
     }
 }
@@ -151,8 +155,9 @@ pub(crate) enum PoolError {
 }
 
 impl WorkerPool {
-    /// Creates a pool for interpreters of the Python with these options, with at most the memory of `limits`. Begins to
-    /// start the template of workers without packages, while this process opens the same Python.
+    /// Creates a pool for interpreters of the Python with these options. Those of code that is run once have at most
+    /// the memory of `limits`. Begins to start the template of workers without packages, while this process opens the
+    /// same Python.
     ///
     /// # Errors
     /// Fails if the cache directory is unknown.
@@ -180,7 +185,7 @@ impl WorkerPool {
     /// Fails if the template cannot be made ready.
     pub fn open(&self, python: &Python) -> Result<TemplateReport, KernelError> {
         let _ = self.shared.python.set(python.clone());
-        let workers = self.shared.workers(python.base(), &NoProgress);
+        let workers = self.shared.workers(&ImageParts::default(), &PackageSet::empty(), &NoProgress);
         Ok(workers.map_err(|error| KernelError::Start(error.into()))?.template.report().clone())
     }
 }
@@ -193,28 +198,63 @@ impl InterpreterProcesses for WorkerPool {
         owner: Option<&Arc<str>>,
         progress: &dyn Progress,
     ) -> Result<Box<dyn InterpreterProcess>, KernelError> {
+        let (worker, number, workers) = self.shared.take(&image.parts(), image.packages(), owner, progress)?;
+        Ok(Box::new(RemoteInterpreter::new(worker, number, limits, owner.cloned(), workers)))
+    }
+
+    fn prepare_sessions(&self, packages: &PackageSet, progress: &dyn Progress) -> Result<(), KernelError> {
+        let workers = self.shared.workers(&ImageParts::for_sessions(packages), packages, progress);
+        workers.map(drop).map_err(|error| KernelError::Start(error.into()))
+    }
+
+    fn start_session(
+        &self,
+        request: &SessionRequest<'_>,
+        progress: &dyn Progress,
+    ) -> Result<Box<dyn SessionProcess>, KernelError> {
+        let SessionRequest { packages, limits, start } = *request;
+        let parts = ImageParts::for_sessions(packages);
+        // Without an owner: a worker that no other code has used or will use.
+        let (worker, number, workers) = self.shared.take(&parts, packages, None, progress)?;
+        let mut interpreter = RemoteInterpreter::new(worker, number, limits, None, workers);
+        interpreter.start_session(start)?;
+        Ok(Box::new(interpreter))
+    }
+}
+
+impl Shared {
+    /// Takes a worker of an image with these packages, for an interpreter whose number is returned.
+    fn take(
+        &self,
+        parts: &ImageParts,
+        packages: &PackageSet,
+        owner: Option<&Arc<str>>,
+        progress: &dyn Progress,
+    ) -> Result<(Worker, u64, Arc<ImageWorkers>), KernelError> {
         let failed = |error: PoolError| KernelError::Start(error.into());
-        let mut workers = self.shared.workers(image, progress).map_err(failed)?;
+        let mut workers = self.workers(parts, packages, progress).map_err(failed)?;
         let worker = match workers.take(owner) {
             Ok(worker) => worker,
             Err(error) => {
                 // The template may have been killed: another one is started.
                 tracing::warn!(%error, "failed to start a worker process: its template is replaced");
-                self.shared.remove(image, &workers);
-                workers = self.shared.workers(image, progress).map_err(failed)?;
+                self.remove(parts, &workers);
+                workers = self.workers(parts, packages, progress).map_err(failed)?;
                 workers.take(owner).map_err(failed)?
             }
         };
-        let number = self.shared.next.fetch_add(1, Ordering::Relaxed);
-        Ok(Box::new(RemoteInterpreter::new(worker, number, limits, owner.cloned(), workers)))
+        Ok((worker, self.next.fetch_add(1, Ordering::Relaxed), workers))
     }
-}
 
-impl Shared {
-    /// Returns the workers of `image`, whose template is started if need be.
-    fn workers(&self, image: &Image, progress: &dyn Progress) -> Result<Arc<ImageWorkers>, PoolError> {
-        self.start_template(&image.parts(), || {
-            let compile = |python: &Python| python.compile_libraries_of(image, progress);
+    /// Returns the workers of an image with these packages, whose template is started if need be.
+    fn workers(
+        &self,
+        parts: &ImageParts,
+        packages: &PackageSet,
+        progress: &dyn Progress,
+    ) -> Result<Arc<ImageWorkers>, PoolError> {
+        self.start_template(parts, || {
+            let compile = |python: &Python| python.compile_libraries_of(packages, progress);
             self.python.get().map_or(Ok(()), compile)
         })
     }
@@ -235,11 +275,12 @@ impl Shared {
         prepare()?;
         let mut command = self.options.command.clone();
         command.push(TEMPLATE_ARGUMENT.into());
-        let task = TemplateTask { image: parts.clone(), ..self.task.clone() };
+        let memory = if parts.is_session { self.options.session_memory } else { self.task.memory };
+        let task = TemplateTask { image: parts.clone(), memory, ..self.task.clone() };
         let started = Arc::new(ImageWorkers {
             options: self.options.clone(),
             template: WorkerTemplate::start(&command, &task)?,
-            memory: worker_memory(task.memory),
+            memory: worker_memory(task.memory, parts),
             known: Mutex::default(),
             taken: Condvar::new(),
         });
@@ -265,8 +306,8 @@ impl Shared {
     }
 
     /// Removes a template that has failed.
-    fn remove(&self, image: &Image, failed: &Arc<ImageWorkers>) {
-        let slot = self.slot(&image.parts());
+    fn remove(&self, parts: &ImageParts, failed: &Arc<ImageWorkers>) {
+        let slot = self.slot(parts);
         let mut workers = slot.workers.lock();
         if workers.as_ref().is_some_and(|workers| Arc::ptr_eq(workers, failed)) {
             *workers = None;

@@ -1,7 +1,7 @@
 //! An interpreter in a worker, on the side of the broker.
 
 use std::io::{BufReader, Write};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use belljar_core::kernel::InterruptHandle;
@@ -14,12 +14,16 @@ use belljar_python::isolation::{
 use parking_lot::Mutex;
 
 use crate::frames::{self, FrameError};
-use crate::messages::{Command, Event, InterpreterLimits, MAX_HOST_REQUEST, MAX_OUTPUT, SeenSignals, TimeLimits};
+use crate::messages::{
+    Command, END_SIGNAL, Event, InterpreterLimits, MAX_HOST_REQUEST, MAX_OUTPUT, SeenSignals, TimeLimits,
+};
 use crate::pool::{ImageWorkers, Worker, WorkerControl};
 use crate::timed_channel::{self, TimedChannel};
 
 /// The time after the limits of a call at which a worker that has not returned is killed. Busy machines may need it.
 const RETURN_GRACE: Duration = Duration::from_secs(5);
+/// The time after which a worker is killed that has not ended the code of a session, although it was told to.
+const KILL_GRACE: Duration = Duration::from_secs(5);
 /// The longest wait for a worker to be sealed.
 const READY_TIMEOUT: Duration = Duration::from_secs(20);
 /// The longest wait until a worker that has returned reads that its interpreter is discarded. It waits for commands.
@@ -31,27 +35,31 @@ const MAX_HOST_NAME: usize = 64;
 /// The most workers that are tried until one reads its commands.
 const MAX_REPLACEMENTS: usize = 3;
 /// The size of the buffer for messages: that of a short call's.
-const BUFFER: usize = 8 << 10;
+pub(crate) const BUFFER: usize = 8 << 10;
 
 /// An interpreter in a worker.
 pub(crate) struct RemoteInterpreter {
     /// The worker; `None` once it has failed.
-    worker: Option<Worker>,
+    pub(crate) worker: Option<Worker>,
     handle: Arc<RemoteHandle>,
-    number: u64,
-    limits: InterpreterLimits,
+    pub(crate) number: u64,
+    pub(crate) limits: InterpreterLimits,
     owner: Option<Arc<str>>,
     workers: Arc<ImageWorkers>,
-    is_restored: bool,
+    pub(crate) is_restored: bool,
+    /// True for the interpreter of a session.
+    pub(crate) is_session: bool,
     /// True once the worker has sent anything that shows that the code has begun.
-    has_begun: bool,
+    pub(crate) has_begun: bool,
+    /// True once the interpreter of a session has ended. Its worker, which has its files, may go on.
+    has_ended: bool,
     /// The bytes of output that the code may still write.
     output_left: u64,
 }
 
 /// The reason why a worker is ended.
 #[derive(Debug, thiserror::Error)]
-enum WorkerFailure {
+pub(crate) enum WorkerFailure {
     #[error("its worker failed: {0}")]
     Frame(#[from] FrameError),
     #[error("its worker process sent an unexpected message")]
@@ -70,18 +78,37 @@ impl RemoteInterpreter {
         owner: Option<Arc<str>>,
         workers: Arc<ImageWorkers>,
     ) -> Self {
-        let state = HandleState { worker: Some(worker.control.clone()), was_killed: false, interrupts: 0 };
+        let state = HandleState {
+            worker: Some(worker.control.clone()),
+            was_killed: false,
+            interrupts: 0,
+            keeps_worker: false,
+            is_calling: false,
+        };
         Self {
             worker: Some(worker),
-            handle: Arc::new(RemoteHandle { number, state: Mutex::new(state) }),
+            handle: Arc::new_cyclic(|this| RemoteHandle { this: this.clone(), number, state: Mutex::new(state) }),
             number,
             limits: limits.into(),
             owner,
             workers,
             is_restored: false,
+            is_session: false,
             has_begun: false,
+            has_ended: false,
             output_left: limits.output,
         }
+    }
+
+    /// Makes this the interpreter of a session: its end is not that of its worker, which has its files.
+    pub(crate) fn set_session(&mut self) {
+        self.is_session = true;
+        self.handle.state.lock().keeps_worker = true;
+    }
+
+    /// Ends the worker, which has failed.
+    pub(crate) fn end_worker(&mut self) -> (bool, Option<Worker>) {
+        (self.handle.disarm(), self.worker.take())
     }
 
     /// Replaces a worker that has ended before the code began. Returns false if the call was killed, or another worker
@@ -102,6 +129,9 @@ impl RemoteInterpreter {
     /// Sends a call, and receives events until it has returned.
     fn try_call(&mut self, call: &ProcessCall<'_>, host: &mut dyn ProcessHost) -> Result<ProcessReturn, WorkerFailure> {
         let Some(worker) = &mut self.worker else { return Err(FrameError::Closed.into()) };
+        if call.is_new_cell {
+            self.output_left = self.limits.output;
+        }
         let mut deadline = deadline(call.limits);
         let mut commands = Vec::new();
         if !self.is_restored {
@@ -112,16 +142,14 @@ impl RemoteInterpreter {
         }
         let time = TimeLimits::from(call.limits);
         let (arguments, files) = (call.arguments.to_owned(), call.files.to_vec());
-        let command = Command::Call { function: call.function, arguments, files, time };
+        let &ProcessCall { function, is_new_cell, asleep, .. } = call;
+        let command = Command::Call { function, arguments, files, time, is_new_cell, asleep };
         frames::append(&mut commands, &command).map_err(FrameError::from)?;
         timed_channel::write(&worker.channel, &commands, deadline).map_err(FrameError::from)?;
         let mut channel = BufReader::with_capacity(BUFFER, TimedChannel::new(&worker.channel, deadline));
         if !worker.is_ready {
-            channel.get_mut().set_deadline(Some(Instant::now() + READY_TIMEOUT));
-            match frames::read::<Event>(&mut channel)? {
-                Event::Ready => worker.is_ready = true,
-                _ => return Err(WorkerFailure::Unexpected),
-            }
+            wait_until_ready(&mut channel)?;
+            worker.is_ready = true;
             channel.get_mut().set_deadline(deadline);
         }
         let mut host_calls = 0;
@@ -169,14 +197,35 @@ impl RemoteInterpreter {
                         files,
                     });
                 }
-                Event::Ready => return Err(WorkerFailure::Unexpected),
+                Event::Ready | Event::Started(_) | Event::Files(_) | Event::StatePart(_) | Event::Saved(_) => {
+                    return Err(WorkerFailure::Unexpected);
+                }
             }
         }
     }
 }
 
+/// The broker's end of a channel, for reading.
+pub(crate) type Source<'a> = BufReader<TimedChannel<'a>>;
+
+/// Waits until a new worker is sealed.
+pub(crate) fn wait_until_ready(channel: &mut Source<'_>) -> Result<(), WorkerFailure> {
+    channel.get_mut().set_deadline(Some(Instant::now() + READY_TIMEOUT));
+    match frames::read::<Event>(channel)? {
+        Event::Ready => Ok(()),
+        _ => Err(WorkerFailure::Unexpected),
+    }
+}
+
 impl InterpreterProcess for RemoteInterpreter {
     fn call(&mut self, call: &ProcessCall<'_>, host: &mut dyn ProcessHost) -> ProcessReturn {
+        if self.has_ended {
+            let result = Err(ExitReason::Crash("it has ended".into()));
+            let returned = GuestReturn { result, peak_memory: 0, has_used_streams: true };
+            return ProcessReturn { returned, files: Vec::new() };
+        }
+        let handle = self.handle.clone();
+        let call_end = handle.begin_call();
         let mut result = self.try_call(call, host);
         for _ in 0..MAX_REPLACEMENTS {
             // A worker that has ended while it was not used has not read its commands. One that ends before it has read
@@ -187,19 +236,22 @@ impl InterpreterProcess for RemoteInterpreter {
             }
             result = self.try_call(call, host);
         }
+        drop(call_end);
         let failure = match result {
             Ok(returned) => {
                 if returned.returned.result.is_err() {
-                    // The interpreter has ended, and its worker with it: whatever broke it may have broken more.
-                    self.handle.disarm();
-                    self.worker = None;
+                    match self.is_session {
+                        true => self.has_ended = true,
+                        // The interpreter has ended, and its worker with it: whatever broke it may have broken more.
+                        false => drop(self.end_worker()),
+                    }
                 }
                 return returned;
             }
             Err(failure) => failure,
         };
-        let was_killed = self.handle.disarm();
-        let has_exceeded_memory = self.worker.take().is_some_and(|worker| worker.control.has_exceeded_memory());
+        let (was_killed, worker) = self.end_worker();
+        let has_exceeded_memory = worker.is_some_and(|worker| worker.control.has_exceeded_memory());
         let reason = match failure {
             _ if was_killed => ExitReason::Cancelled,
             _ if has_exceeded_memory => ExitReason::Limit(LimitKind::Memory),
@@ -219,14 +271,15 @@ impl InterpreterProcess for RemoteInterpreter {
     }
 
     fn is_dead(&self) -> bool {
-        self.worker.is_none()
+        self.worker.is_none() || self.has_ended
     }
 }
 
 impl Drop for RemoteInterpreter {
     fn drop(&mut self) {
-        let was_killed = self.handle.disarm();
-        let Some(worker) = self.worker.take() else { return };
+        let (was_killed, worker) = self.end_worker();
+        // The worker of a session runs no other code.
+        let Some(worker) = worker.filter(|_| !self.is_session) else { return };
         let mut command = Vec::new();
         // A worker in the middle of a call never gets here: its call has failed, or it waits between two of them.
         let deadline = Some(Instant::now() + DISCARD_TIMEOUT);
@@ -269,7 +322,9 @@ impl RemoteSignals for CallSignals<'_> {
 }
 
 /// Interrupts and kills the code of one interpreter. Does nothing once its worker is free for another one.
-struct RemoteHandle {
+pub(crate) struct RemoteHandle {
+    /// This handle.
+    this: Weak<Self>,
     number: u64,
     state: Mutex<HandleState>,
 }
@@ -280,9 +335,49 @@ struct HandleState {
     was_killed: bool,
     /// The number of interrupts that the worker was sent.
     interrupts: u64,
+    /// True if the worker has what is needed after the end of its interpreter: the files of a session.
+    keeps_worker: bool,
+    /// True while the broker waits for the end of a call.
+    is_calling: bool,
+}
+
+/// A call of an interpreter, until it is dropped.
+struct CallEnd<'a>(&'a RemoteHandle);
+
+impl Drop for CallEnd<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().is_calling = false;
+    }
 }
 
 impl RemoteHandle {
+    /// Begins a call, which ends when the result is dropped.
+    fn begin_call(&self) -> CallEnd<'_> {
+        let mut state = self.state.lock();
+        state.is_calling = true;
+        if state.was_killed {
+            self.kill_later();
+        }
+        drop(state);
+        CallEnd(self)
+    }
+
+    /// Kills the worker if it does not return from its call in time, although its interpreter was ended.
+    fn kill_later(&self) {
+        let handle = self.this.clone();
+        let started = std::thread::Builder::new().name("kill worker".into()).spawn(move || {
+            std::thread::sleep(KILL_GRACE);
+            let Some(handle) = handle.upgrade() else { return };
+            let state = handle.state.lock();
+            if let Some(worker) = state.worker.as_ref().filter(|_| state.is_calling) {
+                worker.process.kill();
+            }
+        });
+        if let Err(error) = started {
+            tracing::debug!(%error, "failed to start a thread: the limit of time ends the worker");
+        }
+    }
+
     /// Disconnects the handle. Returns whether it has killed the worker.
     fn disarm(&self) -> bool {
         let mut state = self.state.lock();
@@ -304,8 +399,15 @@ impl InterruptHandle for RemoteHandle {
     fn kill(&self) {
         let mut state = self.state.lock();
         state.was_killed = true;
-        if let Some(worker) = &state.worker {
+        let Some(worker) = &state.worker else { return };
+        if !state.keeps_worker {
             worker.process.kill();
+            return;
+        }
+        // It may have ended.
+        let _ = (&worker.interrupts).write_all(&(self.number | END_SIGNAL).to_le_bytes());
+        if state.is_calling {
+            self.kill_later();
         }
     }
 }

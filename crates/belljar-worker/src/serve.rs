@@ -12,7 +12,9 @@ use belljar_emscripten::console::{OutputSink, Stream as ConsoleStream};
 use belljar_emscripten::pagemap::set_pagemap;
 use belljar_emscripten::stop::StopHandle;
 use belljar_emscripten::watchdog::{DeadlineGuard, TimeLimits};
-use belljar_python::isolation::{ValueFile, buffers_of, forwarded_calls, give_buffers, take_value};
+use belljar_python::isolation::{
+    SavedPart, SessionStart, ValueFile, buffers_of, forwarded_calls, give_buffers, take_value,
+};
 use belljar_python::{
     CallError, GuestFunction, HostCall, HostCallContext, Interpreter, InterpreterInterruptHandle, Streams,
     on_guest_thread,
@@ -23,12 +25,15 @@ use serde_json::value::RawValue;
 
 use crate::frames::{self, FrameError};
 use crate::messages::{
-    self, Command, EndReason, Event, InterpreterLimits, MAX_BUFFERS, MAX_OUTPUT, OutputStream, SeenSignals,
+    self, Command, END_SIGNAL, EndReason, Event, InterpreterLimits, MAX_BUFFERS, MAX_OUTPUT, MAX_REASON, MAX_STATE,
+    MAX_STATE_PART, OutputStream, SeenSignals,
 };
-use crate::template::{Shared, worker_memory};
+use crate::template::Shared;
 
 /// The exit status of a worker whose channel has failed, or that could not be sealed.
 const FAILED: i32 = 125;
+/// The reason for the failure of calls without an interpreter.
+const NOT_RUNNING: &str = "no interpreter runs";
 /// The size of the stack of the thread that receives interrupts, in bytes.
 const CONTROL_STACK: usize = 64 << 10;
 
@@ -41,6 +46,8 @@ struct CurrentInterpreter {
     running: Option<(u64, InterpreterInterruptHandle)>,
     /// The interpreter that was interrupted last, which may not be created yet, and the number of times.
     interrupts: (u64, u64),
+    /// The interpreter that was ended last, which may not be created yet.
+    ended: u64,
 }
 
 impl CurrentInterpreter {
@@ -71,44 +78,75 @@ pub(crate) fn run(worker: NewWorker, shared: Shared) -> ! {
     std::process::exit(if served.is_ok() { 0 } else { FAILED })
 }
 
-/// Passes interrupts to the interpreter that they are for.
+/// Passes interrupts to the interpreter that they are for, and ends it.
 fn receive_interrupts(mut control: UnixStream, current: &Current) {
     let mut number = [0; 8];
     while control.read_exact(&mut number).is_ok() {
-        let number = u64::from_le_bytes(number);
+        let signal = u64::from_le_bytes(number);
+        let (number, is_end) = (signal & !END_SIGNAL, signal & END_SIGNAL != 0);
         let mut current = current.lock();
-        current.interrupts = (number, current.interrupts_of(number) + 1);
-        if let Some((running, handle)) = &current.running
-            && *running == number
-        {
-            handle.interrupt();
+        match is_end {
+            true => current.ended = number,
+            false => current.interrupts = (number, current.interrupts_of(number) + 1),
+        }
+        match &current.running {
+            Some((running, handle)) if *running == number && is_end => handle.kill(),
+            Some((running, handle)) if *running == number => handle.interrupt(),
+            _ => {}
         }
     }
 }
 
 /// Seals this process, and runs the calls of the broker.
 fn serve(shared: &Shared, channel: &Arc<Channel>, current: &Current) -> io::Result<()> {
-    seal(SealLimits { memory_bytes: worker_memory(shared.memory) })
-        .map_err(|failure| io::Error::other(failure.to_string()))?;
+    seal(SealLimits { memory_bytes: shared.worker_memory }).map_err(|failure| io::Error::other(failure.to_string()))?;
     channel.send(&Event::Ready)?;
     let mut interpreters =
-        Interpreters { shared, channel, current, running: Err("no interpreter runs".into()), next: None };
+        Interpreters { shared, channel, current, running: Err(NOT_RUNNING.into()), next: None, state: Vec::new() };
     loop {
         match channel.receive() {
             Ok(Command::Restore { number, limits }) => interpreters.start(number, limits),
-            Ok(Command::Call { function, arguments, files, time }) => {
+            Ok(Command::Call { function, arguments, files, time, is_new_cell, asleep }) => {
                 let event = match &mut interpreters.running {
-                    Ok(running) => call(running, function, &arguments, &files, time),
+                    Ok(running) => {
+                        if is_new_cell {
+                            // The output of each cell is limited by itself.
+                            running.redirect(streams(channel));
+                        }
+                        running.advance_clock(asleep);
+                        call(running, function, &arguments, &files, time)
+                    }
                     Err(reason) => failed_call(reason.clone()),
                 };
                 channel.send(&event)?;
             }
             Ok(Command::Discard) => interpreters.discard(),
+            Ok(Command::StatePart(part)) => interpreters.state.extend(part),
+            Ok(Command::StartSession { number, limits, start }) => {
+                let started = interpreters.start_session(number, limits, start);
+                channel.send(&Event::Started(started.map_err(shortened)))?;
+            }
+            Ok(Command::Files(request)) => {
+                let Ok(running) = &mut interpreters.running else { return Err(io::Error::other(NOT_RUNNING)) };
+                channel.send(&Event::Files(request.handle(running)))?;
+            }
+            Ok(Command::Save(part)) => interpreters.save(part)?,
             Ok(Command::HostReply { .. }) => return Err(io::Error::other("a reply without a call")),
             Err(FrameError::Closed | FrameError::Unread) => return Ok(()),
             Err(error) => return Err(io::Error::other(error)),
         }
     }
+}
+
+/// Returns a reason as it may be sent.
+fn shortened(reason: String) -> String {
+    // No character takes more than four bytes.
+    reason.chars().take(MAX_REASON / 4).collect()
+}
+
+/// Returns streams that send the output to the broker. There is no input.
+fn streams(channel: &Arc<Channel>) -> Streams {
+    Streams { output: Box::new(ChannelSink(channel.clone())), input: Box::new(io::empty()) }
 }
 
 /// Calls a function of the guest package. Returns the event of its end.
@@ -148,6 +186,8 @@ struct Interpreters<'a> {
     running: Result<Interpreter, String>,
     /// An interpreter that was restored while the worker was idle.
     next: Option<(InterpreterLimits, Interpreter)>,
+    /// The bytes that the interpreter of a session begins with.
+    state: Vec<u8>,
 }
 
 impl Interpreters<'_> {
@@ -157,19 +197,67 @@ impl Interpreters<'_> {
             Some((restored_with, interpreter)) if restored_with == limits => Ok(interpreter),
             _ => self.restore(limits),
         };
+        self.receive_signals(number);
+    }
+
+    /// Starts interpreter `number` of a session.
+    fn start_session(
+        &mut self,
+        number: u64,
+        limits: InterpreterLimits,
+        start: Option<SavedPart>,
+    ) -> Result<(), String> {
+        let Shared { python, image, packages, .. } = self.shared;
+        let state = std::mem::take(&mut self.state);
+        let start = match start {
+            None => SessionStart::New,
+            Some(SavedPart::Files) => SessionStart::Files(&state),
+            Some(SavedPart::State) => SessionStart::State(&state),
+        };
+        let started = python.session_interpreter(image, packages, limits.into(), start, streams(self.channel));
+        self.running = started.map(|interpreter| self.forward_calls(interpreter));
+        self.receive_signals(number);
+        self.running.as_ref().map(|_| ()).map_err(Clone::clone)
+    }
+
+    /// Has interpreter `number`, which runs now, receive the signals for it so far and later.
+    fn receive_signals(&self, number: u64) {
         let mut current = self.current.lock();
         current.running = self.running.as_ref().ok().map(|running| (number, running.interrupt_handle()));
-        if let Some((_, handle)) = &current.running
-            && current.interrupts_of(number) > 0
-        {
+        let Some((_, handle)) = &current.running else { return };
+        if current.ended == number {
+            handle.kill();
+        } else if current.interrupts_of(number) > 0 {
             handle.interrupt();
         }
+    }
+
+    /// Sends a part of the interpreter to the broker.
+    fn save(&mut self, part: SavedPart) -> io::Result<()> {
+        let saved = match &mut self.running {
+            Ok(running) => running.save_part(part, &self.shared.image),
+            Err(reason) => Err(reason.clone()),
+        };
+        let saved = saved.and_then(|bytes| match bytes.len() {
+            0..=MAX_STATE => Ok(bytes),
+            length => Err(format!("it has {} MB, and may have {}", length >> 20, MAX_STATE >> 20)),
+        });
+        let result = match saved {
+            Ok(bytes) => {
+                for part in bytes.chunks(MAX_STATE_PART) {
+                    self.channel.send(&Event::StatePart(part.to_vec()))?;
+                }
+                Ok(())
+            }
+            Err(reason) => Err(shortened(reason)),
+        };
+        self.channel.send(&Event::Saved(result))
     }
 
     /// Drops the interpreter, and restores the next one.
     fn discard(&mut self) {
         self.current.lock().running = None;
-        let Ok(ended) = std::mem::replace(&mut self.running, Err("no interpreter runs".into())) else { return };
+        let Ok(ended) = std::mem::replace(&mut self.running, Err(NOT_RUNNING.into())) else { return };
         let limits = InterpreterLimits::from(ended.limits());
         // First, since the next one can use its memory.
         drop(ended);
@@ -178,15 +266,17 @@ impl Interpreters<'_> {
 
     fn restore(&self, limits: InterpreterLimits) -> Result<Interpreter, String> {
         let Shared { python, image, .. } = self.shared;
-        let sink = ChannelSink(self.channel.clone());
-        let streams = Streams { output: Box::new(sink), input: Box::new(io::empty()) };
-        let restored = python.interpreter_with(image, limits.into(), streams);
-        let mut interpreter = restored.map_err(|error| error.to_string())?;
+        let restored = python.interpreter_with(image, limits.into(), streams(self.channel));
+        Ok(self.forward_calls(restored.map_err(|error| error.to_string())?))
+    }
+
+    /// Has the broker handle the calls of an interpreter.
+    fn forward_calls(&self, mut interpreter: Interpreter) -> Interpreter {
         for name in forwarded_calls() {
             let (channel, current) = (self.channel.clone(), self.current.clone());
             interpreter.register_host_call(name, Arc::new(ForwardedCall { name, channel, current }));
         }
-        Ok(interpreter)
+        interpreter
     }
 }
 

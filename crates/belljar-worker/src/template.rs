@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use belljar_core::{Limits, NoProgress};
+use belljar_python::packages::PackageSet;
 use belljar_python::{Image, ImageParts, OpenError, Options, Python, on_guest_thread};
 use belljar_sandbox::worker::Template;
 use serde::{Deserialize, Serialize};
@@ -16,9 +17,11 @@ pub const TEMPLATE_ARGUMENT: &str = "__belljar-worker";
 /// The private memory of a worker in addition to that of its interpreter, in bytes: stacks, heaps, kept memories.
 const MEMORY_OVERHEAD: u64 = 768 << 20;
 
-/// Returns the most private memory of a worker whose interpreter has at most `memory` bytes, in bytes.
-pub(crate) fn worker_memory(memory: u64) -> u64 {
-    memory.saturating_add(MEMORY_OVERHEAD)
+/// Returns the most private memory of a worker for an image whose interpreter has at most `memory` bytes, in bytes.
+pub(crate) fn worker_memory(memory: u64, image: &ImageParts) -> u64 {
+    // The state of a session is in the worker's memory twice while it is saved or restored.
+    let copies = if image.is_session { 3 } else { 1 };
+    memory.saturating_mul(copies).saturating_add(MEMORY_OVERHEAD)
 }
 
 /// The task of a template.
@@ -39,8 +42,10 @@ pub(crate) struct TemplateTask {
 pub(crate) struct Shared {
     pub(crate) python: Python,
     pub(crate) image: Image,
-    /// The most memory of an interpreter, in bytes.
-    pub(crate) memory: u64,
+    /// The packages of sessions, those of the image among them.
+    pub(crate) packages: PackageSet,
+    /// The most private memory of a worker, in bytes.
+    pub(crate) worker_memory: u64,
 }
 
 /// Becomes a template and never returns, if this process was started as one. Called first in `main`: before any file is
@@ -61,8 +66,9 @@ fn open(task: TemplateTask) -> Result<Shared, String> {
     let options = Options { runtime, cache: Some(cache), bundle, release, offline: true, ..Options::default() };
     let open = || {
         let python = Python::open(&options, &NoProgress).map_err(|error| error.to_string())?;
-        let image = python.open_image(&image).map_err(|error| error.to_string())?;
-        Ok(Shared { python, image, memory })
+        let worker_memory = worker_memory(memory, &image);
+        let (image, packages) = python.open_image(&image).map_err(|error| error.to_string())?;
+        Ok(Shared { python, image, packages, worker_memory })
     };
     on_guest_thread(open).map_err(|error: io::Error| error.to_string())?
 }

@@ -151,6 +151,7 @@ impl Hint for PrepareError {
             Self::Dependencies(error) => error.hint(),
             Self::Install(error) => error.hint(),
             Self::Open(error) => error.hint(),
+            Self::Process(_) => None,
         }
     }
 }

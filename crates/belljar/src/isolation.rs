@@ -23,8 +23,8 @@ enum Isolation {
     /// On threads of the server.
     #[default]
     Thread,
-    /// In worker processes without files, network, or other means than memory. Each serves one client. For
-    /// `run_python_code` only, and Linux.
+    /// In worker processes without files, network, or other means than memory. Each serves one client, or one session.
+    /// Linux only.
     Process,
 }
 
@@ -56,17 +56,20 @@ impl IsolationOptions {
         }
     }
 
-    /// Creates the pool of worker processes for interpreters of the Python with these options, if it is selected.
+    /// Creates the pool of worker processes for interpreters of the Python with these options, if it is selected, with
+    /// the limits of code that is run once and of sessions.
     #[cfg(target_os = "linux")]
     pub(crate) fn pool(
         &self,
         python: &belljar_python::Options,
         limits: &Limits,
+        sessions: &Limits,
     ) -> Result<Option<WorkerProcesses>, CommandError> {
         if !self.is_process() {
             return Ok(None);
         }
-        let options = belljar_worker::WorkerOptions { runs: self.worker_runs, ..Default::default() };
+        let (runs, session_memory) = (self.worker_runs, sessions.memory);
+        let options = belljar_worker::WorkerOptions { runs, session_memory, ..Default::default() };
         Ok(Some(WorkerProcesses(belljar_worker::WorkerPool::new(python, limits, options)?)))
     }
 
@@ -75,6 +78,7 @@ impl IsolationOptions {
     pub(crate) fn pool(
         &self,
         _: &belljar_python::Options,
+        _: &Limits,
         _: &Limits,
     ) -> Result<Option<WorkerProcesses>, CommandError> {
         let _ = self.worker_runs;

@@ -23,7 +23,7 @@ pub(super) struct MergedEntry {
 
 impl Filesystem {
     /// Returns the layers, the lowest first.
-    pub(crate) fn layers(&self) -> &[Arc<Layer>] {
+    pub fn layers(&self) -> &[Arc<Layer>] {
         &self.layers
     }
 

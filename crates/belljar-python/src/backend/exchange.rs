@@ -98,9 +98,20 @@ impl RunCalls {
         held: Option<Arc<HeldCell>>,
         scrubber: Scrubber,
     ) -> Self {
-        let calls = Self::new(Calls::new(observer, Some(waker), saved, held, scrubber));
+        let calls = Self::restored(saved, observer, waker, held, scrubber);
         calls.register(interpreter);
         calls
+    }
+
+    /// Does the same without an interpreter.
+    pub(super) fn restored(
+        saved: SavedCalls,
+        observer: Arc<dyn CellObserver>,
+        waker: Waker,
+        held: Option<Arc<HeldCell>>,
+        scrubber: Scrubber,
+    ) -> Self {
+        Self::new(Calls::new(observer, Some(waker), saved, held, scrubber))
     }
 
     fn new(calls: Calls) -> Self {
@@ -117,7 +128,7 @@ impl RunCalls {
         ]
     }
 
-    fn register(&self, interpreter: &mut Interpreter) {
+    pub(super) fn register(&self, interpreter: &mut Interpreter) {
         for (name, handler) in self.handlers() {
             interpreter.register_host_call(name, handler);
         }
@@ -167,13 +178,6 @@ pub fn register_calls(interpreter: &mut Interpreter, observer: Arc<dyn CellObser
     let calls = RunCalls::new(Calls::new(observer, None, SavedCalls::default(), None, scrubber));
     calls.register(interpreter);
     calls.effects()
-}
-
-/// Registers `handler` for the host calls of functions, after the cell that could make them.
-pub(super) fn end(interpreter: &mut Interpreter, handler: &Arc<dyn HostCall>) {
-    for name in NAMES {
-        interpreter.register_host_call(name, handler.clone());
-    }
 }
 
 /// Removes buffers with these names and returns those that exist, at most `limit` bytes.

@@ -6,6 +6,7 @@
 //! | `one_shot` | code in an interpreter of its own, without IPython |
 //! | `program_kernel` | the same as a kernel with one cell, which can wait on the disk |
 //! | `session_kernel` | a session's kernel: IPython's shell |
+//! | `kernel_interpreter` | the interpreter of a session: in this process, or in one of its own |
 //! | `running_cell` | a cell that runs in it |
 //! | `run_interpreter` | the interpreter of such code: in this process, or in one of its own |
 //! | `shown_images` | the images that it shows |
@@ -19,6 +20,7 @@
 
 mod exchange;
 mod held_cell;
+mod kernel_interpreter;
 mod mounts;
 mod one_shot;
 mod program_kernel;
@@ -90,8 +92,8 @@ pub struct BackendOptions {
     pub mounts: Vec<GuestMount>,
     /// The network that all code can use.
     pub network: Option<Arc<Network>>,
-    /// The processes that interpreters of code that is run once are in, if they are not in this one. Such code has no
-    /// network or directories of the host, and installs no packages while it runs.
+    /// The processes that interpreters are in, if they are not in this one. Such code has no network or directories of
+    /// the host, and installs no packages while it runs.
     pub processes: Option<Arc<dyn InterpreterProcesses>>,
 }
 
@@ -168,7 +170,11 @@ impl WasmBackend {
     /// # Errors
     /// Returns an error if Python or IPython cannot be loaded.
     pub fn warm_up_sessions(&self) -> Result<(), KernelError> {
-        self.session_runtime(&NoProgress).map(drop)
+        let SessionRuntime { packages, .. } = self.session_runtime(&NoProgress)?;
+        match &self.shared.processes {
+            Some(processes) => processes.prepare_sessions(&packages, &NoProgress),
+            None => Ok(()),
+        }
     }
 
     /// Runs code once. It waits without its thread only if there is a waker.
@@ -287,7 +293,7 @@ impl Backend for WasmBackend {
     }
 
     fn start(&self, folder: Option<&SessionFolder>, progress: &dyn Progress) -> Result<Box<dyn Kernel>, KernelError> {
-        Ok(Box::new(WasmKernel::start(self.clone(), self.session_runtime(progress)?, folder)?))
+        Ok(Box::new(WasmKernel::start(self.clone(), self.session_runtime(progress)?, folder, progress)?))
     }
 
     fn restore(

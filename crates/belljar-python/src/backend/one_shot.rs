@@ -299,7 +299,8 @@ impl Attempt {
         let calls = exchange::calls_of(exchange, request.tools, observer, waker.as_ref(), None, &scrubber);
         let host = IsolatedHost::new(observer.clone(), images.clone(), calls.clone(), &run.left);
         let variables = exchange.map(exchange::variables_of).unwrap_or_default();
-        let interpreter = IsolatedInterpreter::start(processes, image, run.left, owner.as_ref(), host, variables)?;
+        let (owner, progress) = (owner.as_ref(), &**observer);
+        let interpreter = IsolatedInterpreter::start(processes, image, run.left, owner, host, variables, progress)?;
         let interpreter = RunInterpreter::Isolated(Box::new(interpreter));
         begin_running(&interpreter, cancellation, waker.as_ref())?;
         observer.on_phase("running");
@@ -391,7 +392,7 @@ fn names<'a>(requirements: impl Iterator<Item = &'a Requirement>) -> Vec<String>
 }
 
 /// Passes what the code writes to its observer.
-struct ObserverSink(Arc<dyn CellObserver>);
+pub(super) struct ObserverSink(pub(super) Arc<dyn CellObserver>);
 
 impl OutputSink for ObserverSink {
     fn write(&mut self, stream: console::Stream, bytes: &[u8]) {

@@ -16,6 +16,9 @@ use super::wait_clock::{SavedClock, WaitClock};
 use crate::guest_protocol::ShellCell;
 use crate::steps::Step;
 
+/// The error of replaying a cell in another process.
+const NOT_HERE: KernelError = KernelError::Unsupported("cells are not replayed in worker processes");
+
 impl WasmKernel {
     /// Connects the cell of a restored snapshot, which is to be replayed, to an observer.
     ///
@@ -29,7 +32,8 @@ impl WasmKernel {
         waker: Waker,
     ) -> Result<ReplySender, KernelError> {
         let recorder = self.recorder.take().ok_or(KernelError::Unsupported("the waiting cell needs a recorder"))?;
-        let recording = Recording::replay(recording, recorder.max_bytes, self.interpreter.stop_handle());
+        let interpreter = self.interpreter.local().ok_or(NOT_HERE)?;
+        let recording = Recording::replay(recording, recorder.max_bytes, interpreter.stop_handle());
         let recording = recording.map_err(|error| KernelError::IncompatibleSnapshot(error.into()))?;
         self.install_for_replay(&cell, &*observer)?;
         let observer: Arc<dyn CellObserver> =
@@ -48,8 +52,11 @@ impl WasmKernel {
         let scrubber = self.backend.shared.scrubber();
         let calls = calls.map(|saved| {
             let (observer, waker, scrubber) = (observer.clone(), waker.clone(), scrubber.clone());
-            RunCalls::restore(&mut self.interpreter, saved, observer, waker, Some(held.clone()), scrubber)
+            RunCalls::restored(saved, observer, waker, Some(held.clone()), scrubber)
         });
+        if let Some(calls) = &calls {
+            self.interpreter.register_calls(calls);
+        }
         let input =
             InputHandler { observer: observer.clone(), held: Some(held.clone()), calls: calls.clone(), scrubber };
         self.connect(&outputs, &installer, input, Some(&waker));
@@ -59,12 +66,13 @@ impl WasmKernel {
             None => ReplySender::new(std::sync::mpsc::channel().0, None),
         };
         // The arguments of the recorded steps have what the cell renews.
-        self.interpreter.take_renewal();
+        let interpreter = self.interpreter.local().ok_or(NOT_HERE)?;
+        interpreter.take_renewal();
         recording.set_sleep_saver(Arc::new(SleepingCell { held: held.clone(), calls: calls.clone() }));
-        self.interpreter.host_mut().start_recording(recording);
-        self.interpreter.spent = Duration::from_micros(spent);
+        interpreter.host_mut().start_recording(recording);
+        interpreter.spent = Duration::from_micros(spent);
         let limits = limits.with_timeout(own);
-        self.interpreter.set_wall_time(limits.wall_time);
+        interpreter.set_wall_time(limits.wall_time);
         let clock = WaitClock::restored(&limits, SavedClock::running(own_timeout, spent), Duration::ZERO);
         self.awaited = Some(Awaited { kind, replies: calls.as_ref().map_or(0, RunCalls::replies_left) });
         self.running = Some(RunningCell {
@@ -91,8 +99,9 @@ impl WasmKernel {
         let packages = packages.map_err(|error| {
             KernelError::IncompatibleSnapshot(format!("its packages are not available: {error}").into())
         })?;
+        let interpreter = self.interpreter.local().ok_or(NOT_HERE)?;
         for layer in packages.layers_not_in(&self.packages) {
-            self.interpreter.files().add_layer(layer.clone());
+            interpreter.files().add_layer(layer.clone());
         }
         self.packages = packages;
         Ok(())
@@ -114,7 +123,7 @@ impl WasmKernel {
     /// Repeats the steps of the cell, and continues the last one.
     pub(super) fn replay(&mut self, running: &RunningCell) -> Result<Step<ShellCell>, Outcome> {
         self.awaited = None;
-        let spent = self.interpreter.spent;
+        let spent = self.interpreter.spent();
         if let Some(held) = &running.held {
             held.begin_step(spent);
         }
@@ -132,7 +141,7 @@ impl WasmKernel {
                 Err(outcome) => return Err(outcome),
             }
             // The time of a replay does not count.
-            self.interpreter.spent = spent;
+            self.interpreter.set_spent(spent);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The interpreter of code that is run once: in this process, or in one of its own.
+//! The interpreter of code that is run once: in this process, or in one of its own. Sessions in processes of their own
+//! share the latter (`kernel_interpreter.rs`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,14 +7,18 @@ use std::time::{Duration, Instant};
 
 use belljar_core::kernel::{CellObserver, InterruptHandle, KernelError};
 use belljar_core::{
-    Execution, ExitReason, ImageCollector, LimitKind, Limits, Outcome, RunRequest, Statistics, Stream, bounded_json,
+    Execution, ExitReason, ImageCollector, LimitKind, Limits, Outcome, Progress, RunRequest, Statistics, Stream,
+    bounded_json,
 };
+use belljar_emscripten::console::{self, OutputSink};
 use belljar_emscripten::fs::{Filesystem, Quota};
 use belljar_emscripten::stop::StopReason;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::exchange::{self, RunCalls};
+use super::one_shot::ObserverSink;
 use super::shown_images::{DisplayImage, TakesImages};
 use super::wait_clock::WaitEnd;
 use crate::guest_call::GuestFunction;
@@ -25,7 +30,7 @@ use crate::isolation::{
     InterpreterProcess, InterpreterProcesses, ProcessCall, ProcessHost, ProcessHostCall, ProcessHostReply,
     ProcessReturn, RemoteSignals, ValueFile,
 };
-use crate::steps::Step;
+use crate::steps::{Step, StepReply};
 
 /// The interpreter of code that is run once.
 pub(in crate::backend) enum RunInterpreter {
@@ -120,18 +125,22 @@ impl RunInterpreter {
 }
 
 /// An interpreter in a process of its own, on the side of its caller.
-pub(in crate::backend) struct IsolatedInterpreter {
-    process: Box<dyn InterpreterProcess>,
-    host: IsolatedHost,
+pub(in crate::backend) struct IsolatedInterpreter<P: InterpreterProcess + ?Sized = dyn InterpreterProcess> {
+    pub(in crate::backend) process: Box<P>,
+    pub(in crate::backend) host: IsolatedHost,
     /// The buffers of the variables, until the code begins.
-    variables: Vec<ValueFile>,
-    limits: Limits,
+    pub(in crate::backend) variables: Vec<ValueFile>,
+    pub(in crate::backend) limits: Limits,
     missing_modules: Arc<BTreeMap<String, String>>,
-    renewal: Renewal,
+    pub(in crate::backend) renewal: Renewal,
     has_used_streams: bool,
     start: Duration,
     /// The time for which the request that waits has run.
-    spent: Duration,
+    pub(in crate::backend) spent: Duration,
+    /// The largest size that the memory has had, in bytes, as the process reports it.
+    pub(in crate::backend) peak_memory: u64,
+    /// The time by which the interpreter's clock is set forward before the next call.
+    pub(in crate::backend) asleep: Duration,
 }
 
 impl IsolatedInterpreter {
@@ -143,20 +152,13 @@ impl IsolatedInterpreter {
         owner: Option<&Arc<str>>,
         host: IsolatedHost,
         variables: Vec<ValueFile>,
+        progress: &dyn Progress,
     ) -> Result<Self, KernelError> {
         let start = Instant::now();
-        let process = processes.start(image, &limits, owner, &*host.observer)?;
-        Ok(Self {
-            process,
-            host,
-            variables,
-            limits,
-            missing_modules: image.missing_modules().clone(),
-            renewal: Renewal::All,
-            has_used_streams: false,
-            start: start.elapsed(),
-            spent: Duration::ZERO,
-        })
+        let process = processes.start(image, &limits, owner, progress)?;
+        let interpreter = Self::new(process, host, limits, Renewal::All);
+        let missing_modules = image.missing_modules().clone();
+        Ok(Self { variables, missing_modules, start: start.elapsed(), ..interpreter })
     }
 
     /// Runs code. It waits without its thread only if `stepped` is set.
@@ -172,35 +174,21 @@ impl IsolatedInterpreter {
             stepped,
             environment: BTreeMap::new(),
         };
-        self.call(GuestFunction::Run, &arguments)
+        self.call_for_outcome(GuestFunction::Run, &arguments)
     }
 
     fn resume_run(&mut self, wait_end: WaitEnd) -> Step<Execution> {
-        match wait_end {
-            WaitEnd::WithinLimits => {}
-            WaitEnd::Interrupt => {
-                let left = self.spent.saturating_add(self.limits.grace);
-                self.limits.wall_time = Some(self.limits.wall_time.map_or(left, |limit| limit.min(left)));
-                self.process.interrupt_handle().interrupt();
-            }
-            WaitEnd::Kill(reason) => {
-                self.process.interrupt_handle().kill();
-                let reason = match reason {
-                    StopReason::WallTime => ExitReason::Limit(LimitKind::WallTime),
-                    StopReason::CpuTime => ExitReason::Limit(LimitKind::CpuTime),
-                    StopReason::WaitTime => ExitReason::Limit(LimitKind::WaitTime),
-                    StopReason::Requested => ExitReason::Cancelled,
-                };
-                let statistics = Statistics { start: self.start, run: self.spent, peak_memory: 0 };
-                return Step::Completed(Execution { outcome: Outcome::Exited(reason), statistics });
-            }
+        if let Some(reason) = self.end_wait(wait_end) {
+            let statistics = Statistics { start: self.start, run: self.spent, peak_memory: 0 };
+            return Step::Completed(Execution { outcome: Outcome::Exited(reason), statistics });
         }
-        self.call(GuestFunction::Resume, &ResumeArguments { renewal: None, environment: BTreeMap::new() })
+        let arguments = ResumeArguments { renewal: None, environment: BTreeMap::new() };
+        self.call_for_outcome(GuestFunction::Resume, &arguments)
     }
 
     fn finish(&mut self) -> Execution {
         self.spent = Duration::ZERO;
-        match self.call(GuestFunction::Finish, &BTreeMap::<(), ()>::new()) {
+        match self.call_for_outcome(GuestFunction::Finish, &BTreeMap::<(), ()>::new()) {
             Step::Completed(execution) => execution,
             Step::Waiting(_) => {
                 let outcome = Outcome::Exited(ExitReason::Crash("the interpreter waits after its end".into()));
@@ -209,49 +197,118 @@ impl IsolatedInterpreter {
         }
     }
 
-    fn is_dead(&self) -> bool {
-        self.process.is_dead()
-    }
-
-    fn call(&mut self, function: GuestFunction, arguments: &impl Serialize) -> Step<Execution> {
-        let crash = |reason: &str| Outcome::Exited(ExitReason::Crash(reason.to_owned()));
-        let begin = Instant::now();
-        let limits = self.limits.without_time(self.spent);
-        let (outcome, peak_memory) = match serde_json::to_string(arguments) {
-            Err(error) => (Err(crash(&error.to_string())), 0),
-            Ok(arguments) => {
-                let files = std::mem::take(&mut self.variables);
-                let call = ProcessCall { function, arguments: &arguments, files: &files, limits: &limits };
-                let ProcessReturn { returned, files } = self.process.call(&call, &mut self.host);
-                self.host.receive(&files);
-                self.has_used_streams |= returned.has_used_streams;
-                let result = returned.result.map_err(Outcome::Exited).and_then(|text| {
-                    bounded_json::parse::<RunResult>(&text)
-                        .ok_or_else(|| crash("the interpreter returned JSON of an unexpected shape"))
-                });
-                (result, returned.peak_memory.min(self.limits.memory))
-            }
-        };
-        let run = self.spent + begin.elapsed();
-        let statistics = Statistics { start: self.start, run, peak_memory };
-        match outcome {
-            Ok(RunResult::Waiting(wait)) => {
-                self.spent = run;
-                Step::Waiting((&wait).into())
-            }
-            Ok(result) => Step::Completed(Execution { outcome: result.into(), statistics }),
+    fn call_for_outcome(&mut self, function: GuestFunction, arguments: &impl Serialize) -> Step<Execution> {
+        let (result, run) = self.step::<RunResult>(function, arguments, false);
+        let statistics = Statistics { start: self.start, run, peak_memory: self.peak_memory };
+        match result {
+            Ok(Step::Waiting(wait)) => Step::Waiting(wait),
+            Ok(Step::Completed(result)) => Step::Completed(Execution { outcome: result.into(), statistics }),
             Err(outcome) => Step::Completed(Execution { outcome, statistics }),
         }
     }
 }
 
+impl<P: InterpreterProcess + ?Sized> IsolatedInterpreter<P> {
+    /// Creates the caller's side of the interpreter in `process`.
+    pub(in crate::backend) fn new(process: Box<P>, host: IsolatedHost, limits: Limits, renewal: Renewal) -> Self {
+        Self {
+            process,
+            host,
+            variables: Vec::new(),
+            limits,
+            missing_modules: Arc::default(),
+            renewal,
+            has_used_streams: false,
+            start: Duration::ZERO,
+            spent: Duration::ZERO,
+            peak_memory: 0,
+            asleep: Duration::ZERO,
+        }
+    }
+
+    fn is_dead(&self) -> bool {
+        self.process.is_dead()
+    }
+
+    /// Interrupts code that is about to go on, or ends it. Returns the reason if it has ended.
+    pub(in crate::backend) fn end_wait(&mut self, wait_end: WaitEnd) -> Option<ExitReason> {
+        match wait_end {
+            WaitEnd::WithinLimits => None,
+            WaitEnd::Interrupt => {
+                let left = self.spent.saturating_add(self.limits.grace);
+                self.limits.wall_time = Some(self.limits.wall_time.map_or(left, |limit| limit.min(left)));
+                self.process.interrupt_handle().interrupt();
+                None
+            }
+            WaitEnd::Kill(reason) => {
+                self.process.interrupt_handle().kill();
+                Some(match reason {
+                    StopReason::WallTime => ExitReason::Limit(LimitKind::WallTime),
+                    StopReason::CpuTime => ExitReason::Limit(LimitKind::CpuTime),
+                    StopReason::WaitTime => ExitReason::Limit(LimitKind::WaitTime),
+                    StopReason::Requested => ExitReason::Cancelled,
+                })
+            }
+        }
+    }
+
+    /// Calls the guest until it ends the request or waits. Returns the time of all steps so far, too.
+    ///
+    /// # Errors
+    /// The result has the outcome of an interpreter that did not return.
+    pub(in crate::backend) fn step<R: DeserializeOwned + StepReply>(
+        &mut self,
+        function: GuestFunction,
+        arguments: &impl Serialize,
+        is_new_cell: bool,
+    ) -> (Result<Step<R>, Outcome>, Duration) {
+        let begin = Instant::now();
+        let result = self.call::<R>(function, arguments, is_new_cell);
+        let run = self.spent + begin.elapsed();
+        let step = result.map(|reply| match reply.wait() {
+            Some(wait) => {
+                self.spent = run;
+                Step::Waiting(wait)
+            }
+            None => {
+                self.spent = Duration::ZERO;
+                Step::Completed(reply)
+            }
+        });
+        (step, run)
+    }
+
+    /// Calls a function of the guest package within the limits of time that are left.
+    ///
+    /// # Errors
+    /// The outcome of an interpreter that did not return.
+    pub(in crate::backend) fn call<R: DeserializeOwned>(
+        &mut self,
+        function: GuestFunction,
+        arguments: &impl Serialize,
+        is_new_cell: bool,
+    ) -> Result<R, Outcome> {
+        let crash = |reason: &str| Outcome::Exited(ExitReason::Crash(reason.to_owned()));
+        let arguments = serde_json::to_string(arguments).map_err(|error| crash(&error.to_string()))?;
+        let limits = self.limits.without_time(self.spent);
+        let (files, asleep) = (std::mem::take(&mut self.variables), std::mem::take(&mut self.asleep));
+        let call = ProcessCall { function, arguments: &arguments, files: &files, limits: &limits, is_new_cell, asleep };
+        let ProcessReturn { returned, files } = self.process.call(&call, &mut self.host);
+        self.host.receive(&files);
+        self.has_used_streams |= returned.has_used_streams;
+        self.peak_memory = returned.peak_memory.min(self.limits.memory);
+        let text = returned.result.map_err(Outcome::Exited)?;
+        bounded_json::parse::<R>(&text).ok_or_else(|| crash("the interpreter returned JSON of an unexpected shape"))
+    }
+}
+
 /// The host of code in another process.
 pub(in crate::backend) struct IsolatedHost {
-    observer: Arc<dyn CellObserver>,
+    pub(in crate::backend) output: Box<dyn OutputSink>,
     handlers: HostCallRegistry,
     calls: Option<RunCalls>,
     /// The buffers of values that cross, for the handlers.
-    files: Filesystem,
+    pub(in crate::backend) files: Filesystem,
     /// The number of buffers of replies that have crossed.
     sent_buffers: u64,
 }
@@ -263,16 +320,36 @@ impl IsolatedHost {
         calls: Option<RunCalls>,
         limits: &Limits,
     ) -> Self {
-        let mut handlers = HostCallRegistry::default();
-        let mut add = |name: &str, handler: Arc<dyn HostCall>| handlers.0.insert(name.to_owned(), handler);
-        add("takes_images", Arc::new(TakesImages));
-        add("display", Arc::new(DisplayImage(images)));
-        add("install", Arc::new(RefusesPackages));
+        let mut host = Self::with_output(Box::new(ObserverSink(observer)), limits);
+        host.register("takes_images", Arc::new(TakesImages));
+        host.register("display", Arc::new(DisplayImage(images)));
+        host.register("install", Arc::new(RefusesPackages));
+        host.set_calls(calls);
+        host
+    }
+
+    /// Creates a host without handlers.
+    pub(in crate::backend) fn with_output(output: Box<dyn OutputSink>, limits: &Limits) -> Self {
+        Self { output, handlers: HostCallRegistry::default(), calls: None, files: buffers(limits), sent_buffers: 0 }
+    }
+
+    /// Removes all buffers.
+    pub(in crate::backend) fn clear_buffers(&mut self, limits: &Limits) {
+        self.files = buffers(limits);
+    }
+
+    /// Registers the handler of the host call `name`, in place of an earlier one.
+    pub(in crate::backend) fn register(&mut self, name: &str, handler: Arc<dyn HostCall>) {
+        self.handlers.0.insert(name.to_owned(), handler);
+    }
+
+    /// Sets the calls of functions of the host that the code can make from now on.
+    pub(in crate::backend) fn set_calls(&mut self, calls: Option<RunCalls>) {
         for (name, handler) in calls.iter().flat_map(RunCalls::handlers) {
-            add(name, handler);
+            self.register(name, handler);
         }
-        let files = Filesystem::new(Quota { bytes: limits.disk, ..Quota::default() });
-        Self { observer, handlers, calls, files, sent_buffers: 0 }
+        self.sent_buffers = calls.as_ref().map_or(0, RunCalls::written_buffers);
+        self.calls = calls;
     }
 
     /// Takes buffers that the other process has sent, as far as there is room.
@@ -293,9 +370,18 @@ impl IsolatedHost {
     }
 }
 
+/// Creates a file system for buffers.
+fn buffers(limits: &Limits) -> Filesystem {
+    Filesystem::new(Quota { bytes: limits.disk, ..Quota::default() })
+}
+
 impl ProcessHost for IsolatedHost {
     fn write(&mut self, stream: Stream, bytes: &[u8]) {
-        self.observer.on_stream(stream, bytes);
+        let stream = match stream {
+            Stream::Stdout => console::Stream::Stdout,
+            Stream::Stderr => console::Stream::Stderr,
+        };
+        self.output.write(stream, bytes);
     }
 
     fn host_call(
@@ -316,7 +402,7 @@ impl ProcessHost for IsolatedHost {
 }
 
 /// The host call `install`, for code in another process.
-struct RefusesPackages;
+pub(in crate::backend) struct RefusesPackages;
 
 impl HostCall for RefusesPackages {
     fn call(&self, _: &RawValue, _: &mut HostCallContext<'_>) -> Result<Box<RawValue>, CallError> {

@@ -14,15 +14,16 @@ use serde_json::value::RawValue;
 
 use super::exchange::{self, RunCalls};
 use super::held_cell::{HeldCell, SleepingCell};
+use super::kernel_interpreter::KernelInterpreter;
 use super::policy;
+use super::run_interpreter::RefusesPackages;
 use super::runtime::PythonRuntime;
-use super::session_calls::{CollectorSink, DisplayHandler, InputHandler, NoCellRunning};
-use super::session_kernel::{WasmKernel, exit_reason, null_streams};
+use super::session_calls::{DisplayHandler, InputHandler, NoCellRunning};
+use super::session_kernel::{WasmKernel, exit_reason};
 use super::wait_clock::WaitClock;
 use crate::guest_protocol::ShellCell;
 use crate::host_calls::HostCall;
 use crate::install::{CellPackages, RuntimeInstaller};
-use crate::interpreter::Streams;
 use crate::network::{self, ObservedConnections};
 use crate::steps::Step;
 
@@ -71,8 +72,7 @@ impl WasmKernel {
         let recorder = self.recorder.take().filter(|_| is_resumable);
         let held = recorder.map(|recorder| Arc::new(HeldCell::new(recorder, limits, cell.timeout)));
         let scrubber = self.backend.shared.scrubber();
-        let calls =
-            exchange::begin(&mut self.interpreter, exchange, cell.tools, &observer, waker, held.clone(), &scrubber);
+        let calls = self.interpreter.begin_exchange(exchange, cell.tools, &observer, waker, held.clone(), &scrubber);
         let calls = match calls {
             Ok(calls) => calls,
             Err(error) => {
@@ -86,11 +86,11 @@ impl WasmKernel {
         let limits = limits.with_timeout(cell.timeout);
         self.interpreter.set_wall_time(limits.wall_time);
         let clock = WaitClock::new(&limits, cell.timeout);
-        if let Some(held) = &held {
+        if let (Some(held), Some(interpreter)) = (&held, self.interpreter.local()) {
             held.set_packages(installer.packages().wheel_ids().cloned().collect(), tried.clone());
-            let recording = Recording::new(held.recorder.max_bytes, self.interpreter.stop_handle());
+            let recording = Recording::new(held.recorder.max_bytes, interpreter.stop_handle());
             recording.set_sleep_saver(Arc::new(SleepingCell { held: held.clone(), calls: calls.clone() }));
-            self.interpreter.host_mut().start_recording(recording);
+            interpreter.host_mut().start_recording(recording);
             held.begin_step(Duration::ZERO);
         }
         Ok(RunningCell { observer, outputs, installer, tried, calls, is_resumable, clock, held })
@@ -127,21 +127,26 @@ impl WasmKernel {
         waker: Option<&Waker>,
     ) {
         let scrubber = self.backend.shared.scrubber();
-        let sink = Box::new(CollectorSink(outputs.clone()));
-        self.interpreter.redirect(Streams { output: sink, input: Box::new(std::io::empty()) });
-        self.interpreter.register_host_call("install", installer.clone());
+        self.interpreter.redirect(outputs);
+        let install: Arc<dyn HostCall> = match &self.interpreter {
+            KernelInterpreter::Local(_) => installer.clone(),
+            KernelInterpreter::Isolated(_) => Arc::new(RefusesPackages),
+        };
+        self.interpreter.register_host_call("install", install);
         self.interpreter.register_host_call("show", Arc::new(DisplayHandler { collector: outputs.clone(), scrubber }));
         let observer = input.observer.clone();
         self.interpreter.register_host_call("input", Arc::new(input));
+        // Code in another process has no network.
+        let Some(interpreter) = self.interpreter.local() else { return };
         match (&self.backend.shared.network, &self.connections) {
             (Some(network), Some(connections)) => {
                 connections.set_observer(Arc::new(ObservedConnections(observer)));
                 connections.start_run();
-                network::connect(&mut self.interpreter, network, connections, waker);
+                network::connect(interpreter, network, connections, waker);
             }
             _ => {
                 let narrowed = self.network.as_ref();
-                let attached = self.backend.shared.attach_network(&mut self.interpreter, narrowed, &observer, waker);
+                let attached = self.backend.shared.attach_network(interpreter, narrowed, &observer, waker);
                 // The policy was read before, and a damaged one in a saved session allows nothing.
                 self.connections = attached.unwrap_or_else(|error| {
                     tracing::warn!(%error, "a session has no network");
@@ -154,20 +159,23 @@ impl WasmKernel {
     /// Ends a cell whose code has ended.
     pub(super) fn complete(&mut self, running: RunningCell, result: Result<ShellCell, Outcome>) -> CellResult {
         let RunningCell { observer, outputs, installer, tried, calls, is_resumable: _, clock, held: _ } = running;
-        self.interpreter.host_mut().stop_recording();
-        self.interpreter.wait_for_connection_records();
+        if let Some(interpreter) = self.interpreter.local() {
+            interpreter.host_mut().stop_recording();
+            interpreter.wait_for_connection_records();
+        }
         // The handlers hold the cell's output and its observer.
-        self.interpreter.redirect(null_streams());
+        self.interpreter.end_cell();
         let refusal: Arc<dyn HostCall> = Arc::new(NoCellRunning);
         for name in ["install", "show", "input"] {
             self.interpreter.register_host_call(name, refusal.clone());
         }
         if calls.is_some() {
-            exchange::end(&mut self.interpreter, &refusal);
+            self.interpreter.end_calls(&refusal);
         }
         if let Ok(ShellCell { value: Some(value), .. }) = &result {
             let shared = &self.backend.shared;
-            let buffers = exchange::take_buffers(self.interpreter.files(), shared.limits.value, &shared.scrubber());
+            let files = self.interpreter.value_files();
+            let buffers = exchange::take_buffers(files, shared.limits.value, &shared.scrubber());
             match RawValue::from_string(value.clone()) {
                 Ok(json) => observer.on_value(EncodedValue { json, buffers }),
                 Err(error) => tracing::debug!(%error, "a cell's value is not JSON"),
@@ -176,11 +184,11 @@ impl WasmKernel {
         if let Ok(ShellCell { missing_module: Some(module), .. }) = &result {
             self.install_missing(&installer, module, &tried, &*observer, &outputs);
         }
-        self.packages = installer.packages();
+        self.packages = self.interpreter.packages_after(&installer);
         self.session_runtime.runtime.python.compile_imported_in_background(&self.packages);
         // A cell that the shell did not finish has no number of its own.
         let last = self.execution_count;
-        self.execution_count = result.as_ref().map_or(last + 1, |cell| cell.execution_count.max(last));
+        self.execution_count = result.as_ref().map_or(last.saturating_add(1), |cell| cell.execution_count.max(last));
         let status = match result {
             Ok(ShellCell { error: None, .. }) => CellStatus::Ok,
             Ok(ShellCell { error: Some(error), .. }) => match clock.expired() {
@@ -233,7 +241,7 @@ impl WasmKernel {
                 return Ok(CellPackages::default());
             }
             names.extend(needs.required().chain(&needs.optional).map(|requirement| requirement.name().to_owned()));
-            self.interpreter.install(installer, &needs)
+            self.interpreter.install(installer, &needs, observer)
         });
         let report_failure = |reason: &str| notify(&format!("[not installed: {reason}]\n"), observer, outputs);
         match installed {
@@ -266,7 +274,7 @@ impl WasmKernel {
             return;
         }
         let needs = Dependencies { inferred: vec![inferred], ..Dependencies::default() };
-        let text = match self.interpreter.install(installer, &needs) {
+        let text = match self.interpreter.install(installer, &needs, observer) {
             Ok(CellPackages { installed, .. }) if !installed.is_empty() => {
                 observer.on_installed(&installed.to_string());
                 format!("[installed {installed}, which provides {module}: run the cell again]\n")

@@ -3,35 +3,35 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_core::files::{FileError, FileInfo, MAX_READ, Range};
+use belljar_core::files::{FileError, FileInfo, Range};
 use belljar_core::kernel::{
     CellError, CellObserver, CellRequest, FindBase, InterruptHandle, Kernel, KernelError, KernelSnapshot, ShellError,
     ShellRequest,
 };
 use belljar_core::{
-    CellRecorder, CellResult, CellStatus, CellStep, ExitReason, Outcome, Progress, ReplySender, SessionFolder, Waker,
+    CellRecorder, CellResult, CellStatus, CellStep, ExitReason, NoProgress, Outcome, Progress, ReplySender,
+    SessionFolder, Waker,
 };
+use belljar_emscripten::SnapshotDelta;
 use belljar_emscripten::console::Discard;
-use belljar_emscripten::fs::{AT_FDCWD, FileEntry, FileType, Filesystem};
-use belljar_emscripten::{Errno, SnapshotDelta};
 use belljar_network::Connections;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::held_cell::ReplayedCell;
+use super::kernel_interpreter::{IsolatedSession, KernelInterpreter};
 use super::mounts::mount_all;
 use super::replay::Awaited;
 use super::running_cell::RunningCell;
 use super::waiting_cell::WaitingCell;
 use super::{SessionRuntime, WasmBackend};
-use crate::interpreter::{Interpreter, Renewal, Streams};
+use crate::interpreter::{Renewal, Streams};
+use crate::isolation::SessionStart;
 use crate::packages::{PackageSet, WheelId};
-use crate::session::SESSION_DIRECTORY;
+use crate::steps::Step;
 
 /// The time for a shell request, which may run the session's code: properties, `__repr__`.
 const SHELL_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// The maximum number of files of a session that are listed.
-const MAX_FILES: usize = 20_000;
 /// The name of this backend in snapshots.
 const BACKEND_NAME: &str = "wasm";
 
@@ -59,6 +59,9 @@ pub(super) struct SnapshotMetadata {
     /// The cell that held its thread while it waited: its recording follows the state from which it is replayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) replay: Option<ReplayedCell>,
+    /// True if a worker process has chosen the state: it is restored in another one only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    isolated: bool,
 }
 
 impl SnapshotMetadata {
@@ -77,7 +80,7 @@ pub(super) struct WasmKernel {
     pub(super) backend: WasmBackend,
     pub(super) session_runtime: SessionRuntime,
     pub(super) packages: PackageSet,
-    pub(super) interpreter: Interpreter,
+    pub(super) interpreter: KernelInterpreter,
     /// The number of the last cell.
     pub(super) execution_count: u64,
     /// The network policy of the session, which narrows that of the backend.
@@ -102,21 +105,46 @@ impl WasmKernel {
         backend: WasmBackend,
         session_runtime: SessionRuntime,
         folder: Option<&SessionFolder>,
+        progress: &dyn Progress,
     ) -> Result<Self, KernelError> {
-        let python = &session_runtime.runtime.python;
-        let interpreter = python.interpreter_with(&session_runtime.image, backend.session_limits(), null_streams());
-        let mut interpreter = interpreter.map_err(|error| KernelError::Start(error.into()))?;
-        interpreter.scrub(&backend.shared.scrubber());
         let packages = session_runtime.packages.clone();
-        for layer in packages.layers_not_in(session_runtime.image.packages()) {
-            interpreter.files().add_layer(layer.clone());
-        }
-        let mut kernel = Self {
+        let limits = backend.session_limits();
+        let interpreter = match &backend.shared.processes {
+            Some(processes) => {
+                let (image, processes) = (&session_runtime.image, processes.clone());
+                let start = (SessionStart::New, Renewal::All);
+                let session = IsolatedSession::start(processes, image, &packages, limits, start, progress)?;
+                KernelInterpreter::Isolated(Box::new(session))
+            }
+            None => {
+                let python = &session_runtime.runtime.python;
+                let interpreter = python.interpreter_with(&session_runtime.image, limits, null_streams());
+                let mut interpreter = interpreter.map_err(|error| KernelError::Start(error.into()))?;
+                interpreter.scrub(&backend.shared.scrubber());
+                for layer in packages.layers_not_in(session_runtime.image.packages()) {
+                    interpreter.files().add_layer(layer.clone());
+                }
+                KernelInterpreter::Local(Box::new(interpreter))
+            }
+        };
+        let mut kernel = Self::new(backend, session_runtime, packages, interpreter, 0);
+        kernel.mount(folder)?;
+        Ok(kernel)
+    }
+
+    fn new(
+        backend: WasmBackend,
+        session_runtime: SessionRuntime,
+        packages: PackageSet,
+        interpreter: KernelInterpreter,
+        execution_count: u64,
+    ) -> Self {
+        Self {
             backend,
             session_runtime,
             packages,
             interpreter,
-            execution_count: 0,
+            execution_count,
             network: None,
             connections: None,
             running: None,
@@ -124,15 +152,18 @@ impl WasmKernel {
             replay: None,
             awaited: None,
             recorder: None,
-        };
-        kernel.mount(folder)?;
-        Ok(kernel)
+        }
     }
 
     /// Mounts the directories of the host that the code can use, and the session's folder. Snapshots do not contain
     /// mounts.
     pub(super) fn mount(&mut self, folder: Option<&SessionFolder>) -> Result<(), KernelError> {
-        mount_all(self.interpreter.files(), &self.backend.shared.mounts, folder)
+        let mounts = &self.backend.shared.mounts;
+        match self.interpreter.local() {
+            Some(interpreter) => mount_all(interpreter.files(), mounts, folder),
+            None if mounts.is_empty() && folder.is_none() => Ok(()),
+            None => Err(KernelError::Unsupported("code in a worker process cannot use directories of the host")),
+        }
     }
 
     /// Starts a kernel that continues from a snapshot.
@@ -156,6 +187,17 @@ impl WasmKernel {
                 .into(),
             ));
         };
+        let is_isolated = backend.shared.processes.is_some();
+        let incompatible = |reason: &str| Err(KernelError::IncompatibleSnapshot(reason.into()));
+        if metadata.isolated && !is_isolated {
+            return incompatible("it was saved by a worker process, and is restored with --isolation process only");
+        }
+        if is_isolated && session_runtime.image.id() != backend.session_runtime(progress)?.image.id() {
+            return incompatible("it was saved by another build of Belljar: --isolation thread can restore it");
+        }
+        if is_isolated && metadata.replay.is_some() {
+            return incompatible("its cell waits with its thread: --isolation thread can restore it");
+        }
         let (start, recording) = match &metadata.replay {
             None => (&*snapshot.data, None),
             Some(replay) => {
@@ -166,50 +208,47 @@ impl WasmKernel {
                 (start, Some(recording.to_vec()))
             }
         };
-        let delta =
-            SnapshotDelta::from_bytes(start).map_err(|error| KernelError::IncompatibleSnapshot(error.into()))?;
         let runtime = &session_runtime.runtime;
         let packages =
             runtime.python.package_set(&metadata.members, &*runtime.installer, progress).map_err(|error| {
                 KernelError::IncompatibleSnapshot(format!("its packages are not available: {error}").into())
             })?;
         let renewal = if snapshot.is_copy { metadata.renewal.of_copy() } else { metadata.renewal };
-        let mut kernel = Self::from_delta(backend, session_runtime, &delta, packages, metadata.count, renewal)?;
+        let interpreter = match &backend.shared.processes {
+            Some(processes) => {
+                let (image, limits) = (&session_runtime.image, backend.session_limits());
+                let start = (SessionStart::State(start), renewal);
+                let session = IsolatedSession::start(processes.clone(), image, &packages, limits, start, progress)?;
+                KernelInterpreter::Isolated(Box::new(session))
+            }
+            None => {
+                let delta = SnapshotDelta::from_bytes(start);
+                let delta = delta.map_err(|error| KernelError::IncompatibleSnapshot(error.into()))?;
+                restore_delta(&backend, &session_runtime, &delta, &packages, renewal)?
+            }
+        };
+        let mut kernel = Self::new(backend, session_runtime, packages, interpreter, metadata.count);
         kernel.unattached = metadata.waiting;
         kernel.network = metadata.network;
         kernel.replay = metadata.replay.zip(recording);
         Ok(kernel)
     }
+}
 
-    fn from_delta(
-        backend: WasmBackend,
-        session_runtime: SessionRuntime,
-        delta: &SnapshotDelta,
-        packages: PackageSet,
-        execution_count: u64,
-        renewal: Renewal,
-    ) -> Result<Self, KernelError> {
-        let SessionRuntime { runtime, image, .. } = &session_runtime;
-        let limits = backend.session_limits();
-        let interpreter = runtime.python.restore_interpreter(image, delta, &packages, limits, null_streams());
-        let mut interpreter = interpreter.map_err(|error| KernelError::IncompatibleSnapshot(error.into()))?;
-        interpreter.set_renewal(renewal);
-        interpreter.scrub(&backend.shared.scrubber());
-        Ok(Self {
-            backend,
-            session_runtime,
-            packages,
-            interpreter,
-            execution_count,
-            network: None,
-            connections: None,
-            running: None,
-            unattached: None,
-            replay: None,
-            awaited: None,
-            recorder: None,
-        })
-    }
+/// Restores an interpreter of this process.
+fn restore_delta(
+    backend: &WasmBackend,
+    SessionRuntime { runtime, image, .. }: &SessionRuntime,
+    delta: &SnapshotDelta,
+    packages: &PackageSet,
+    renewal: Renewal,
+) -> Result<KernelInterpreter, KernelError> {
+    let limits = backend.session_limits();
+    let interpreter = runtime.python.restore_interpreter(image, delta, packages, limits, null_streams());
+    let mut interpreter = interpreter.map_err(|error| KernelError::IncompatibleSnapshot(error.into()))?;
+    interpreter.set_renewal(renewal);
+    interpreter.scrub(&backend.shared.scrubber());
+    Ok(KernelInterpreter::Local(Box::new(interpreter)))
 }
 
 /// Returns streams that discard output and have no input.
@@ -233,7 +272,13 @@ impl Kernel for WasmKernel {
             Ok(running) => running,
             Err(refused) => return refused,
         };
-        let result = self.interpreter.execute(cell, self.backend.shared.color);
+        let result = match self.interpreter.execute(cell, self.backend.shared.color) {
+            Ok(Step::Completed(cell)) => Ok(cell),
+            Ok(Step::Waiting(_)) => {
+                Err(Outcome::Exited(ExitReason::Crash("the code waits, but its caller does not".into())))
+            }
+            Err(outcome) => Err(outcome),
+        };
         self.complete(running, result)
     }
 
@@ -256,17 +301,18 @@ impl Kernel for WasmKernel {
             let step = self.replay(&running);
             return self.after_step(running, step);
         }
-        running.clock.end_wait().apply(&mut self.interpreter);
+        self.interpreter.end_wait(running.clock.end_wait());
         if let Some(held) = &running.held {
-            held.begin_step(self.interpreter.spent);
+            held.begin_step(self.interpreter.spent());
         }
         let step = self.interpreter.resume_cell();
         self.after_step(running, step)
     }
 
     fn record(&mut self, recorder: CellRecorder) -> bool {
-        self.recorder = Some(recorder);
-        true
+        let is_local = self.interpreter.local().is_some();
+        self.recorder = is_local.then_some(recorder);
+        is_local
     }
 
     fn exclude_wait(&mut self) {
@@ -311,34 +357,47 @@ impl Kernel for WasmKernel {
     }
 
     fn interrupt_handle(&self) -> Arc<dyn InterruptHandle> {
-        Arc::new(self.interpreter.interrupt_handle())
+        self.interpreter.interrupt_handle()
     }
 
     fn restart(&mut self) -> Result<(), KernelError> {
-        let files = self.interpreter.files().clone();
-        let python = &self.session_runtime.runtime.python;
-        let interpreter =
-            python.interpreter_with(&self.session_runtime.image, self.backend.session_limits(), null_streams());
-        let mut interpreter = interpreter.map_err(|error| KernelError::Failed(error.into()))?;
-        interpreter.replace_filesystem(files).map_err(|error| KernelError::Failed(error.into()))?;
-        interpreter.scrub(&self.backend.shared.scrubber());
-        self.interpreter = interpreter;
+        match &mut self.interpreter {
+            KernelInterpreter::Isolated(session) => {
+                let files = session.save_files()?;
+                **session = session.start_another((SessionStart::Files(&files), Renewal::All), &NoProgress)?;
+            }
+            KernelInterpreter::Local(ended) => {
+                let files = ended.files().clone();
+                let SessionRuntime { runtime, image, .. } = &self.session_runtime;
+                let interpreter = runtime.python.interpreter_with(image, self.backend.session_limits(), null_streams());
+                let mut interpreter = interpreter.map_err(|error| KernelError::Failed(error.into()))?;
+                interpreter.replace_filesystem(files).map_err(|error| KernelError::Failed(error.into()))?;
+                interpreter.scrub(&self.backend.shared.scrubber());
+                **ended = interpreter;
+            }
+        }
         (self.running, self.unattached, self.replay, self.connections) = (None, None, None, None);
         self.execution_count = 0;
         Ok(())
     }
 
     fn fork(&mut self, folder: Option<&SessionFolder>) -> Result<Box<dyn Kernel>, KernelError> {
-        let delta = self.interpreter.delta(&self.session_runtime.image);
-        let delta = delta.map_err(|error| KernelError::Failed(error.into()))?;
-        let mut kernel = Self::from_delta(
-            self.backend.clone(),
-            self.session_runtime.clone(),
-            &delta,
-            self.packages.clone(),
-            self.execution_count,
-            self.interpreter.renewal().of_copy(),
-        )?;
+        let renewal = self.interpreter.renewal().of_copy();
+        let (backend, session_runtime, packages) =
+            (self.backend.clone(), self.session_runtime.clone(), self.packages.clone());
+        let interpreter = match &mut self.interpreter {
+            KernelInterpreter::Isolated(session) => {
+                let state = session.save_state()?;
+                let copy = session.start_another((SessionStart::State(&state), renewal), &NoProgress)?;
+                KernelInterpreter::Isolated(Box::new(copy))
+            }
+            KernelInterpreter::Local(interpreter) => {
+                let delta = interpreter.delta(&session_runtime.image);
+                let delta = delta.map_err(|error| KernelError::Failed(error.into()))?;
+                restore_delta(&backend, &session_runtime, &delta, &packages, renewal)?
+            }
+        };
+        let mut kernel = Self::new(backend, session_runtime, packages, interpreter, self.execution_count);
         kernel.mount(folder)?;
         kernel.network.clone_from(&self.network);
         Ok(Box::new(kernel))
@@ -347,7 +406,8 @@ impl Kernel for WasmKernel {
     fn snapshot(&mut self) -> Result<KernelSnapshot, KernelError> {
         let waiting = self.waiting_cell()?;
         let SessionRuntime { runtime, image, .. } = &self.session_runtime;
-        let delta = self.interpreter.delta(image).map_err(|error| KernelError::Failed(error.into()))?;
+        let isolated = self.backend.shared.processes.is_some();
+        let data = self.interpreter.save(image)?;
         let metadata = SnapshotMetadata {
             backend: BACKEND_NAME.into(),
             image: image.id().to_owned(),
@@ -358,64 +418,21 @@ impl Kernel for WasmKernel {
             waiting,
             network: self.network.clone(),
             replay: None,
+            isolated,
         };
         let metadata = serde_json::to_value(metadata).map_err(|error| KernelError::Failed(error.into()))?;
-        let data = delta.to_bytes().map_err(|error| KernelError::Failed(error.into()))?;
         Ok(KernelSnapshot { metadata, data, is_copy: false, base: Some(image.id().to_owned()) })
     }
 
     fn files(&mut self) -> Vec<FileInfo> {
-        let listing = self.interpreter.files().list(SESSION_DIRECTORY, MAX_FILES);
-        let listing = listing.map(|listing| listing.files).unwrap_or_default();
-        let visible = listing.into_iter().filter(|file| {
-            file.file_type == FileType::Regular && !file.path.split('/').any(|name| name.starts_with('.'))
-        });
-        let info = |file: FileEntry| FileInfo {
-            path: file.path,
-            size: file.size,
-            modified: i128::from(file.modified.seconds) * 1_000_000_000 + i128::from(file.modified.nanoseconds),
-        };
-        visible.map(info).collect()
+        self.interpreter.files()
     }
 
     fn read(&mut self, path: &str, range: Range) -> Result<Vec<u8>, FileError> {
-        let (guest_path, size) = resolve_regular_file(self.interpreter.files(), path)?;
-        let available = size.saturating_sub(range.offset);
-        let length = range.length.unwrap_or(available).min(available);
-        if length > MAX_READ {
-            return Err(FileError::TooLong { path: path.into(), size });
-        }
-        let scrubber = self.interpreter.scrubber().clone();
-        let files = self.interpreter.files();
-        let bytes = scrubber.read_part(range.offset, length, |from, count| files.read_part(&guest_path, from, count));
-        bytes.map_err(|error| FileError::Other { path: path.into(), reason: error.errno.to_string() })
+        self.interpreter.read(path, range)
     }
 
     fn write(&mut self, path: &str, bytes: &[u8]) -> Result<(), FileError> {
-        let files = self.interpreter.files();
-        match resolve_regular_file(files, path) {
-            Ok(_) | Err(FileError::Missing(_)) => {}
-            Err(error) => return Err(error),
-        }
-        files.write_file(&format!("{SESSION_DIRECTORY}/{path}"), bytes).map_err(|error| match error.errno {
-            Errno::ENOSPC => FileError::Full(path.into()),
-            errno => FileError::Other { path: path.into(), reason: errno.to_string() },
-        })
+        self.interpreter.write(path, bytes)
     }
-}
-
-/// Returns the guest's path of a regular file and its size. Follows no link on the way.
-fn resolve_regular_file(files: &mut Filesystem, path: &str) -> Result<(String, u64), FileError> {
-    let mut guest_path = SESSION_DIRECTORY.to_owned();
-    let mut names = path.split('/').peekable();
-    while let Some(name) = names.next() {
-        guest_path = format!("{guest_path}/{name}");
-        let stat = files.stat_at(AT_FDCWD, &guest_path, false).map_err(|_| FileError::Missing(path.into()))?;
-        match (names.peek().is_some(), stat.file_type) {
-            (true, FileType::Directory) => {}
-            (false, FileType::Regular) => return Ok((guest_path, stat.size)),
-            _ => return Err(FileError::Name(path.into())),
-        }
-    }
-    Err(FileError::Name(path.into()))
 }

@@ -60,7 +60,7 @@ impl WasmKernel {
             tried: running.tried.clone(),
             calls,
             clock: running.clock.save(),
-            spent: microseconds(self.interpreter.spent),
+            spent: microseconds(self.interpreter.spent()),
             taken: microseconds(now()),
         }))
     }
@@ -85,8 +85,11 @@ impl WasmKernel {
         let scrubber = self.backend.shared.scrubber();
         let calls = calls.map(|saved| {
             let (observer, waker, scrubber) = (observer.clone(), waker.clone(), scrubber.clone());
-            RunCalls::restore(&mut self.interpreter, saved, observer, waker, held.clone(), scrubber)
+            RunCalls::restored(saved, observer, waker, held.clone(), scrubber)
         });
+        if let Some(calls) = &calls {
+            self.interpreter.register_calls(calls);
+        }
         let input = InputHandler { observer: observer.clone(), held: held.clone(), calls: calls.clone(), scrubber };
         self.connect(&outputs, &installer, input, Some(&waker));
         let replies = match &calls {
@@ -96,16 +99,15 @@ impl WasmKernel {
         };
         // The waiting cell's clock went on while it was in no interpreter.
         let asleep = now().saturating_sub(Duration::from_micros(taken));
-        self.interpreter.host_mut().clock.advance(asleep);
-        self.interpreter.spent = Duration::from_micros(spent);
+        self.interpreter.set_times(Duration::from_micros(spent), asleep);
         let limits = limits.with_timeout(own_timeout);
         self.interpreter.set_wall_time(limits.wall_time);
         let clock = WaitClock::restored(&limits, clock, asleep);
-        if let Some(held) = &held {
+        if let (Some(held), Some(interpreter)) = (&held, self.interpreter.local()) {
             held.set_packages(self.packages.wheel_ids().cloned().collect(), tried.clone());
-            let recording = Recording::new(held.recorder.max_bytes, self.interpreter.stop_handle());
+            let recording = Recording::new(held.recorder.max_bytes, interpreter.stop_handle());
             recording.set_sleep_saver(Arc::new(SleepingCell { held: held.clone(), calls: calls.clone() }));
-            self.interpreter.host_mut().start_recording(recording);
+            interpreter.host_mut().start_recording(recording);
         }
         self.running =
             Some(RunningCell { observer, outputs, installer, tried, calls, is_resumable: true, clock, held });

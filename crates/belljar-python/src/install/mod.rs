@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use belljar_core::Progress;
+use belljar_core::kernel::BoxError;
 use belljar_packages::{
     AvailableModules, Dependencies, DependencyError, GeneralHint, InstallError, Installer, PackageRequest, Platform,
     PyodideSource, Requirement, Resolution, Wheel,
@@ -38,6 +39,9 @@ pub enum PrepareError {
     /// The packages were fetched, but building an image from them failed.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// The packages were fetched, but no process could be started that has them.
+    #[error("{0}")]
+    Process(#[source] BoxError),
 }
 
 impl PrepareError {
@@ -52,7 +56,7 @@ impl GeneralHint for PrepareError {
         match self {
             Self::Dependencies(error) => error.general_hint(),
             Self::Install(error) => error.general_hint(),
-            Self::Open(_) => None,
+            Self::Open(_) | Self::Process(_) => None,
         }
     }
 }

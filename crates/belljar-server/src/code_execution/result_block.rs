@@ -86,7 +86,7 @@ impl CallResult {
         if let Some(error) = report.status.error(limits) {
             push_line(&mut result.stderr, &describe(&error));
             if matches!(report.status, CellStatus::KernelDied(_)) {
-                push_line(&mut result.stderr, "The session's variables are lost; its files are still there");
+                push_line(&mut result.stderr, report.after_death.consequence());
             }
         }
         result.set_files(report);

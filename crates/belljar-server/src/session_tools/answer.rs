@@ -163,8 +163,7 @@ impl ExecuteCodeResult {
         let (error, traceback) = match report.status.error(limits) {
             None => (None, Vec::new()),
             Some(error) if matches!(report.status, CellStatus::KernelDied(_)) => {
-                let consequence = "The session's variables are lost; its files are kept, and it can be used on";
-                (Some(format!("{error}. {consequence}")), Vec::new())
+                (Some(format!("{error}. {}", report.after_death.consequence())), Vec::new())
             }
             Some(error) => (Some(error.to_string()), error.traceback),
         };

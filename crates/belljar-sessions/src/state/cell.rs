@@ -15,7 +15,7 @@ use super::{FileIndex, KernelState, SessionServices, SessionState, file_index};
 use crate::error::SessionError;
 use crate::notebook;
 use crate::outputs::truncate;
-use crate::report::{AnswerOptions, CellReport, FileChange, save_images};
+use crate::report::{AfterKernelDeath, AnswerOptions, CellReport, FileChange, save_images};
 use crate::store::Store;
 use crate::traceback;
 
@@ -154,15 +154,19 @@ impl SessionState {
     fn complete(
         &mut self,
         services: &SessionServices,
-        RunningCell { code, activity, before, durable }: RunningCell,
+        RunningCell { code, activity, mut before, durable }: RunningCell,
         result: CellResult,
         now: Duration,
     ) -> Result<CellReport, SessionError> {
         activity.end(&result.status);
         let KernelState::Running(kernel) = &mut self.kernel else { return Err(SessionError::Gone) };
+        let mut after_death = AfterKernelDeath::Files;
         if let CellStatus::KernelDied(reason) = &result.status {
             tracing::debug!(session = self.id.as_str(), ?reason, "the interpreter has ended, and starts again");
-            kernel.restart()?;
+            match kernel.restart() {
+                Err(KernelError::ProcessEnded) => after_death = self.recover(services)?,
+                restarted => restarted?,
+            }
         }
         let limits = *services.backend.limits();
         let is_program = durable.as_ref().is_some_and(|durable| durable.run.info.is_program);
@@ -173,7 +177,11 @@ impl SessionState {
             // It has no files for the rest of its output.
             answers.max_bytes = usize::MAX;
         }
-        let report = self.report(result, before, answers)?;
+        if after_death != AfterKernelDeath::Files {
+            // The files are those from before the cell.
+            before = None;
+        }
+        let report = CellReport { after_death, ..self.report(result, before, answers)? };
         self.persist(services, now)?;
         if let (Some(_), Some(store)) = (durable, &services.store) {
             store.remove_waiting(&self.id)?;
@@ -222,6 +230,7 @@ impl SessionState {
         let more_files = files.len().saturating_sub(MAX_REPORTED_FILES);
         files.truncate(MAX_REPORTED_FILES);
         let memory = kernel.memory();
-        Ok(CellReport { status, outputs, images, files, more_files, list_changed, memory })
+        let after_death = AfterKernelDeath::default();
+        Ok(CellReport { status, outputs, images, files, more_files, list_changed, memory, after_death })
     }
 }

@@ -162,7 +162,7 @@ impl ServeArguments {
         };
         self.isolation.check(&[
             ("--sandbox native", self.sandbox.sandbox != Sandbox::Wasm),
-            ("--toolset interpreter, or all", self.toolset != Toolset::Python),
+            ("--files", self.sessions.have_folders()),
             ("--mount", !self.mount.is_empty()),
             (self.network.first_given().unwrap_or_default(), self.network.first_given().is_some()),
             ("--monty", monty),
@@ -285,7 +285,8 @@ impl ServeArguments {
         let (options, offline, packages) = (global.options()?, global.offline(), self.packages.clone());
         let loaded = tracker.python();
         let limits = self.limits.for_server();
-        let pool = self.isolation.pool(&options, &limits)?;
+        let session_limits = self.sessions.limits(limits, self.limits.max_wait);
+        let pool = self.isolation.pool(&options, &limits, &session_limits)?;
         let opened = pool.clone();
         let runtime = Arc::new(RuntimeLoader::new(move |progress| {
             let python = Python::open(&options, progress).map_err(CommandError::from)?;
@@ -299,10 +300,10 @@ impl ServeArguments {
             Ok(packages.into_runtime(python))
         }));
         let mounts: Vec<GuestMount> = mounts.iter().map(Mount::open).collect::<Result<_, _>>()?;
-        let options = BackendOptions { limits, color: false, mounts, network, processes: None };
         let processes = pool.as_ref().map(WorkerProcesses::processes);
-        let runs = WasmBackend::with_options(runtime.clone(), BackendOptions { processes, ..options.clone() });
-        let (limits, color) = (self.sessions.limits(limits, self.limits.max_wait), self.sessions.color());
+        let options = BackendOptions { limits, color: false, mounts, network, processes };
+        let runs = WasmBackend::with_options(runtime.clone(), options.clone());
+        let (limits, color) = (session_limits, self.sessions.color());
         let workers = WorkerSettings {
             runtime: runtime.clone(),
             options: BackendOptions { limits, color: false, ..options.clone() },

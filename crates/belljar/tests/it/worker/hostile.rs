@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use belljar_core::kernel::KernelError;
 use belljar_core::{ExitReason, LimitKind, Limits, NoProgress, Stream};
 use belljar_python::isolation::{
-    InterpreterProcesses as _, ProcessCall, ProcessHost, ProcessHostCall, ProcessHostReply, RemoteSignals,
+    FileReply, FileRequest, InterpreterProcesses as _, ProcessCall, ProcessHost, ProcessHostCall, ProcessHostReply,
+    RemoteSignals, SavedPart, SessionProcess, SessionRequest, SessionStart,
 };
+use belljar_python::packages::PackageSet;
 use belljar_python::{GuestFunction, GuestReturn, Options, Python, on_guest_thread};
 use belljar_worker::{WorkerOptions, WorkerPool};
 
@@ -63,9 +66,45 @@ SENT = {
     "end": [READY],
 }
 
+# Waits for the next command.
+COMMAND = None
+STARTED = frame(b"\4\0")
+PART, SAVED = frame(b"\6" + text(b"state")), frame(b"\7\0")
+SESSION = [COMMAND, READY, STARTED, COMMAND]
+SENT |= {
+    "session": SESSION + [PART, PART, SAVED],
+    "refused-session": [COMMAND, READY, frame(b"\4\1" + text(b"no memory"))],
+    "started-twice": [COMMAND, READY + STARTED + STARTED],
+    "result-as-start": [COMMAND, READY, VALUE],
+    "long-refusal": [COMMAND, READY, frame(b"\4\1" + text(b"x" * 5000))],
+    "refused-save": SESSION + [frame(b"\7\1" + text(b"too large"))],
+    "empty-part": SESSION + [frame(b"\6\0"), SAVED],
+    "long-part": SESSION + [frame(b"\6" + text(b"x" * (1 << 20 | 1))), SAVED],
+    "saved-twice": SESSION + [PART + SAVED + SAVED],
+    "output-as-part": SESSION + [OUTPUT(b"x"), SAVED],
+    "end-of-session": SESSION,
+    "read": SESSION + [frame(b"\5\1\0" + text(b"ab"))],
+    "read-too-much": SESSION + [frame(b"\5\1\0" + text(b"abc"))],
+    "list-as-read": SESSION + [frame(b"\5\0\0")],
+    "written-as-read": SESSION + [frame(b"\5\2\0")],
+    "state-as-read": SESSION + [PART],
+    "file-of-call": SESSION + [PART],
+    "unasked-start": SESSION + [STARTED],
+    "endless-parts": SESSION,
+    "session-silent": SESSION[:3],
+}
+
 def worker(channel):
     for part in SENT[mode]:
-        channel.sendall(part)
+        if part is COMMAND:
+            channel.recv(1 << 17)
+        else:
+            channel.sendall(part)
+    if mode == "endless-parts":
+        while True:
+            channel.sendall(frame(b"\6" + text(b"x" * (1 << 20))))
+    if mode == "end-of-session":
+        return
     if mode == "endless-calls":
         while True:
             channel.sendall(CALL(b"takes_images", b"null"))
@@ -130,6 +169,18 @@ impl ProcessHost for CountingHost {
     }
 }
 
+/// Returns a call that runs code.
+fn run_call(limits: &Limits) -> ProcessCall<'_> {
+    ProcessCall {
+        function: GuestFunction::Run,
+        arguments: "{}",
+        files: &[],
+        limits,
+        is_new_cell: false,
+        asleep: Duration::ZERO,
+    }
+}
+
 /// Calls an interpreter in a worker that behaves like `mode`.
 fn call(mode: &str) -> (GuestReturn, bool, CountingHost) {
     let python = which::which("python3").unwrap().into_os_string();
@@ -144,13 +195,103 @@ fn call(mode: &str) -> (GuestReturn, bool, CountingHost) {
         let owner: Arc<str> = "owner".into();
         let mut process = pool.start(python.base(), &limits, Some(&owner), &NoProgress).unwrap();
         let mut host = CountingHost::default();
-        let call = ProcessCall { function: GuestFunction::Run, arguments: "{}", files: &[], limits: &limits };
+        let call = run_call(&limits);
         let returned = process.call(&call, &mut host).returned;
         // A handle of an interpreter that has ended does nothing.
         process.interrupt_handle().interrupt();
         (returned, process.is_dead(), host)
     });
     called.unwrap()
+}
+
+fn read_request() -> FileRequest {
+    FileRequest::Read { path: "f.txt".into(), offset: 0, length: Some(2) }
+}
+
+/// Has `work` use a session in a worker that behaves like `mode`.
+fn with_session<T: Send>(
+    mode: &str,
+    work: impl FnOnce(Result<Box<dyn SessionProcess>, KernelError>, &Limits) -> T + Send,
+) -> T {
+    let python = which::which("python3").unwrap().into_os_string();
+    let command = vec![python, "-c".into(), TEMPLATE.into(), mode.into()];
+    let options = Options { cache: Some(cache().to_owned()), ..Options::default() };
+    let limits = Limits {
+        wall_time: Some(Duration::from_secs(60)),
+        memory: 64 << 20,
+        disk: 1 << 20,
+        files: 10,
+        ..Limits::default()
+    };
+    let worked = on_guest_thread(|| {
+        let pool = WorkerPool::new(&options, &limits, WorkerOptions { command, ..WorkerOptions::default() }).unwrap();
+        let packages = PackageSet::empty();
+        let request = SessionRequest { packages: &packages, limits: &limits, start: SessionStart::New };
+        work(pool.start_session(&request, &NoProgress), &limits)
+    });
+    worked.unwrap()
+}
+
+#[test]
+fn well_behaved_worker_of_a_session_is_believed() {
+    let saved = with_session("session", |process, _| {
+        let mut process = process.unwrap();
+        (process.save(SavedPart::State).unwrap(), process.has_ended())
+    });
+    assert_eq!(saved, (b"statestate".to_vec(), false));
+    let read = with_session("read", |process, _| process.unwrap().files(&read_request()).unwrap());
+    assert_eq!(read, FileReply::Read(Ok(b"ab".to_vec())));
+    let refused = with_session("refused-save", |process, _| {
+        let mut process = process.unwrap();
+        (process.save(SavedPart::State).unwrap_err().to_string(), process.has_ended())
+    });
+    assert_eq!(refused, ("failed to save the session: too large".into(), false));
+}
+
+#[test]
+fn session_that_does_not_start_is_an_error() {
+    for mode in ["refused-session", "started-twice", "result-as-start", "long-refusal", "garbage", "end"] {
+        let error = with_session(mode, |process, _| process.map(drop).unwrap_err());
+        assert!(matches!(error, KernelError::Start(_)), "{mode}: {error:?}");
+    }
+}
+
+#[test]
+fn forged_states_and_files_end_the_worker() {
+    let modes = ["empty-part", "long-part", "saved-twice", "output-as-part", "end-of-session", "read", "endless-parts"];
+    for mode in modes {
+        let ended = with_session(mode, |process, _| {
+            let mut process = process.unwrap();
+            (matches!(process.save(SavedPart::State), Err(KernelError::ProcessEnded)), process.has_ended())
+        });
+        assert_eq!(ended, (true, true), "{mode}");
+    }
+    for mode in ["read-too-much", "list-as-read", "written-as-read", "state-as-read", "end-of-session"] {
+        let ended = with_session(mode, |process, _| {
+            let mut process = process.unwrap();
+            (matches!(process.files(&read_request()), Err(KernelError::ProcessEnded)), process.has_ended())
+        });
+        assert_eq!(ended, (true, true), "{mode}");
+    }
+    for mode in ["file-of-call", "unasked-start"] {
+        let (returned, has_ended) = with_session(mode, |process, limits| {
+            let mut process = process.unwrap();
+            let returned = process.call(&run_call(limits), &mut CountingHost::default()).returned;
+            (returned, process.has_ended())
+        });
+        assert!(matches!(returned.result, Err(ExitReason::Crash(_))) && has_ended, "{mode}: {returned:?}");
+    }
+}
+
+#[test]
+fn worker_of_a_session_that_ignores_its_end_is_killed() {
+    let (returned, has_ended) = with_session("session-silent", |process, limits| {
+        let mut process = process.unwrap();
+        process.interrupt_handle().kill();
+        let returned = process.call(&run_call(limits), &mut CountingHost::default()).returned;
+        (returned, process.has_ended())
+    });
+    assert!(matches!(returned.result, Err(ExitReason::Cancelled)) && has_ended, "{returned:?}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod endings;
 mod hostile;
 mod owners;
 mod processes;
+mod sessions;
 
 use serde_json::json;
 
@@ -120,9 +121,7 @@ fn code_uses_packages() {
 
 #[test]
 fn unsupported_options_are_refused() {
-    let refused: [&[&str]; 6] = [
-        &["stdio", "--toolset", "interpreter"],
-        &["stdio", "--toolset", "all"],
+    let refused: [&[&str]; 4] = [
         &["stdio", "--mount", "/tmp:/mnt"],
         &["stdio", "--allow-net", "example.com"],
         &["stdio", "--quota", "memory=1GB"],

@@ -1,0 +1,553 @@
+//! The interpreter of a session: in this process, or in one of its own.
+//!
+//! A kernel drives its interpreter through [`KernelInterpreter`] alone. The abilities of an interpreter of this process
+//! only (the network, directories of the host, recordings, packages that are installed while code runs) are reached by
+//! [`KernelInterpreter::local`].
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use belljar_core::files::{FileError, FileInfo, Range};
+use belljar_core::kernel::{CellObserver, CellRequest, InterruptHandle, KernelError, ShellRequest};
+use belljar_core::{Exchange, ExitReason, Limits, Outcome, OutputCollector, Progress, Waker};
+use belljar_emscripten::console::Discard;
+use belljar_emscripten::fs::{Filesystem, Quota};
+use belljar_emscripten::recording::Recording;
+use belljar_network::Scrubber;
+use belljar_packages::Dependencies;
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use super::exchange::{self, RunCalls};
+use super::held_cell::HeldCell;
+use super::run_interpreter::{IsolatedHost, IsolatedInterpreter};
+use super::session_calls::CollectorSink;
+use super::wait_clock::WaitEnd;
+use crate::guest_call::GuestFunction;
+use crate::guest_protocol::{ExecuteArguments, ExecuteResult, ResumeArguments, ShellArguments, ShellCell, ShellResult};
+use crate::host_calls::HostCall;
+use crate::image::Image;
+use crate::install::{CellPackages, PrepareError, RuntimeInstaller};
+use crate::interpreter::{Interpreter, Renewal, Streams};
+use crate::isolation::{
+    FileReply, FileRequest, InterpreterProcesses, SavedPart, SessionProcess, SessionRequest, SessionStart,
+};
+use crate::packages::PackageSet;
+use crate::session_files::{self, ListedFile};
+use crate::steps::Step;
+
+/// The interpreter of a session.
+pub(super) enum KernelInterpreter {
+    /// An interpreter in this process.
+    Local(Box<Interpreter>),
+    /// An interpreter in a process of its own.
+    Isolated(Box<IsolatedSession>),
+}
+
+impl KernelInterpreter {
+    /// Returns the interpreter, if it is in this process.
+    pub(super) fn local(&mut self) -> Option<&mut Interpreter> {
+        match self {
+            Self::Local(interpreter) => Some(interpreter),
+            Self::Isolated(_) => None,
+        }
+    }
+
+    /// Returns the recording of the code, if it is recorded.
+    pub(super) fn recording(&self) -> Option<&Recording> {
+        match self {
+            Self::Local(interpreter) => interpreter.recording(),
+            Self::Isolated(_) => None,
+        }
+    }
+
+    /// Returns how the replay of the code has diverged, if it has.
+    pub(super) fn divergence(&self) -> Option<String> {
+        match self {
+            Self::Local(interpreter) => interpreter.divergence(),
+            Self::Isolated(_) => None,
+        }
+    }
+
+    /// Returns whether the code has open connections.
+    pub(super) fn has_connections(&self) -> bool {
+        match self {
+            Self::Local(interpreter) => interpreter.has_connections(),
+            Self::Isolated(_) => false,
+        }
+    }
+
+    /// Runs a cell to its end.
+    ///
+    /// # Errors
+    /// Returns the outcome of an interpreter in which the shell did not return.
+    pub(super) fn execute(&mut self, cell: &CellRequest, color: bool) -> Result<Step<ShellCell>, Outcome> {
+        match self {
+            Self::Local(interpreter) => interpreter.execute(cell, color).map(Step::Completed),
+            Self::Isolated(session) => session.begin_cell(cell, color, false),
+        }
+    }
+
+    /// Runs a cell until it ends or waits.
+    ///
+    /// # Errors
+    /// The same as for [`KernelInterpreter::execute`].
+    pub(super) fn begin_cell(&mut self, cell: &CellRequest, color: bool) -> Result<Step<ShellCell>, Outcome> {
+        match self {
+            Self::Local(interpreter) => interpreter.begin_cell(cell, color),
+            Self::Isolated(session) => {
+                let stepped = session.image.functions().resume.is_some();
+                session.begin_cell(cell, color, stepped)
+            }
+        }
+    }
+
+    /// Ends the wait of a cell: interrupts it or ends it if it has exceeded a limit.
+    pub(super) fn end_wait(&mut self, wait_end: WaitEnd) {
+        match self {
+            Self::Local(interpreter) => wait_end.apply(interpreter),
+            Self::Isolated(session) => session.ended = session.interpreter.end_wait(wait_end),
+        }
+    }
+
+    /// Continues the cell that waits.
+    ///
+    /// # Errors
+    /// The same as for [`KernelInterpreter::execute`].
+    pub(super) fn resume_cell(&mut self) -> Result<Step<ShellCell>, Outcome> {
+        match self {
+            Self::Local(interpreter) => interpreter.resume_cell(),
+            Self::Isolated(session) => session.resume_cell(),
+        }
+    }
+
+    /// Sends a request to the shell.
+    ///
+    /// # Errors
+    /// The outcome that ended the request, or the interpreter.
+    pub(super) fn shell_request(&mut self, request: &ShellRequest) -> Result<Value, Outcome> {
+        match self {
+            Self::Local(interpreter) => interpreter.shell_request(request),
+            Self::Isolated(session) => {
+                let arguments = ShellArguments { request, renewal: session.interpreter.renewal };
+                session.interpreter.call::<ShellResult>(GuestFunction::Ask, &arguments, true)?.into()
+            }
+        }
+    }
+
+    /// Returns the time for which the cell that waits has run.
+    pub(super) fn spent(&self) -> Duration {
+        match self {
+            Self::Local(interpreter) => interpreter.spent,
+            Self::Isolated(session) => session.interpreter.spent,
+        }
+    }
+
+    /// Sets the time for which the cell that waits has run.
+    pub(super) fn set_spent(&mut self, spent: Duration) {
+        match self {
+            Self::Local(interpreter) => interpreter.spent = spent,
+            Self::Isolated(session) => session.interpreter.spent = spent,
+        }
+    }
+
+    /// Continues a cell that has run for the time `spent` and was in no interpreter for the time `asleep`.
+    pub(super) fn set_times(&mut self, spent: Duration, asleep: Duration) {
+        match self {
+            Self::Local(interpreter) => {
+                interpreter.advance_clock(asleep);
+                interpreter.spent = spent;
+            }
+            Self::Isolated(session) => {
+                (session.interpreter.spent, session.interpreter.asleep) = (spent, asleep);
+            }
+        }
+    }
+
+    /// Sets the limit of elapsed time for what runs next; `None` removes it.
+    pub(super) fn set_wall_time(&mut self, wall_time: Option<Duration>) {
+        match self {
+            Self::Local(interpreter) => interpreter.set_wall_time(wall_time),
+            Self::Isolated(session) => session.interpreter.limits.wall_time = wall_time,
+        }
+    }
+
+    /// Returns the state that the next cell renews.
+    pub(super) fn renewal(&self) -> Renewal {
+        match self {
+            Self::Local(interpreter) => interpreter.renewal(),
+            Self::Isolated(session) => session.interpreter.renewal,
+        }
+    }
+
+    /// Returns the largest size that the memory has had, in bytes.
+    pub(super) fn peak_memory(&self) -> u64 {
+        match self {
+            Self::Local(interpreter) => interpreter.peak_memory(),
+            Self::Isolated(session) => session.interpreter.peak_memory.max(session.image.memory_size()),
+        }
+    }
+
+    /// Returns a handle that stops the code from other threads.
+    pub(super) fn interrupt_handle(&self) -> Arc<dyn InterruptHandle> {
+        match self {
+            Self::Local(interpreter) => Arc::new(interpreter.interrupt_handle()),
+            Self::Isolated(session) => session.handle.clone(),
+        }
+    }
+
+    /// Connects the interpreter's output to a cell.
+    pub(super) fn redirect(&mut self, outputs: &OutputCollector) {
+        let sink = Box::new(CollectorSink(outputs.clone()));
+        match self {
+            Self::Local(interpreter) => {
+                interpreter.redirect(Streams { output: sink, input: Box::new(std::io::empty()) });
+            }
+            Self::Isolated(session) => session.interpreter.host.output = sink,
+        }
+    }
+
+    /// Discards the output from now on, and forgets the signals of the cell that has ended.
+    pub(super) fn end_cell(&mut self) {
+        match self {
+            Self::Local(interpreter) => {
+                interpreter.redirect(Streams { output: Box::new(Discard), input: Box::new(std::io::empty()) });
+            }
+            Self::Isolated(session) => {
+                session.interpreter.host.output = Box::new(Discard);
+                session.handle.end_cell();
+            }
+        }
+    }
+
+    /// Registers the handler of the host call `name`, in place of an earlier one.
+    pub(super) fn register_host_call(&mut self, name: &str, handler: Arc<dyn HostCall>) {
+        match self {
+            Self::Local(interpreter) => interpreter.register_host_call(name, handler),
+            Self::Isolated(session) => session.interpreter.host.register(name, handler),
+        }
+    }
+
+    /// Prepares the interpreter for a cell with an exchange: see [`exchange::begin`].
+    ///
+    /// # Errors
+    /// Returns an error if the buffers do not fit into the code's file system.
+    pub(super) fn begin_exchange(
+        &mut self,
+        exchange: Option<&Exchange>,
+        tools: bool,
+        observer: &Arc<dyn CellObserver>,
+        waker: Option<&Waker>,
+        held: Option<Arc<HeldCell>>,
+        scrubber: &Scrubber,
+    ) -> Result<Option<RunCalls>, KernelError> {
+        match self {
+            Self::Local(interpreter) => exchange::begin(interpreter, exchange, tools, observer, waker, held, scrubber),
+            Self::Isolated(session) => {
+                let calls = exchange::calls_of(exchange, tools, observer, waker, held, scrubber);
+                let interpreter = &mut session.interpreter;
+                interpreter.host.clear_buffers(&interpreter.limits);
+                interpreter.host.set_calls(calls.clone());
+                interpreter.variables = exchange.map(exchange::variables_of).unwrap_or_default();
+                Ok(calls)
+            }
+        }
+    }
+
+    /// Registers the host calls of a cell that waited in another interpreter.
+    pub(super) fn register_calls(&mut self, calls: &RunCalls) {
+        match self {
+            Self::Local(interpreter) => calls.register(interpreter),
+            Self::Isolated(session) => session.interpreter.host.set_calls(Some(calls.clone())),
+        }
+    }
+
+    /// Ends the calls of a cell: `refusal` handles those that follow.
+    pub(super) fn end_calls(&mut self, refusal: &Arc<dyn HostCall>) {
+        for name in exchange::NAMES {
+            self.register_host_call(name, refusal.clone());
+        }
+    }
+
+    /// Returns the file system with the buffers of the value.
+    pub(super) fn value_files(&mut self) -> &mut Filesystem {
+        match self {
+            Self::Local(interpreter) => interpreter.files(),
+            Self::Isolated(session) => &mut session.interpreter.host.files,
+        }
+    }
+
+    /// Returns the modules in the working directory, and names that are not modules.
+    pub(super) fn local_modules(&mut self) -> Vec<String> {
+        session_files::local_modules(self.list_files())
+    }
+
+    /// Installs packages: adds their files to the file system. The next cell finds them.
+    ///
+    /// # Errors
+    /// Returns an error if a required package cannot be installed.
+    pub(super) fn install(
+        &mut self,
+        installer: &RuntimeInstaller,
+        needs: &Dependencies,
+        progress: &dyn Progress,
+    ) -> Result<CellPackages, PrepareError> {
+        match self {
+            Self::Local(interpreter) => interpreter.install(installer, needs),
+            Self::Isolated(session) => session.install(installer, needs, progress),
+        }
+    }
+
+    /// Returns the packages of the session after a cell that had this installer.
+    pub(super) fn packages_after(&self, installer: &RuntimeInstaller) -> PackageSet {
+        match self {
+            Self::Local(_) => installer.packages(),
+            Self::Isolated(session) => session.packages.clone(),
+        }
+    }
+
+    /// Returns the state for another interpreter: the difference from `image`.
+    ///
+    /// # Errors
+    /// Fails if the interpreter has ended, or the state is too large.
+    pub(super) fn save(&mut self, image: &Image) -> Result<Vec<u8>, KernelError> {
+        match self {
+            Self::Local(interpreter) => {
+                let delta = interpreter.delta(image).map_err(|error| KernelError::Failed(error.into()))?;
+                delta.to_bytes().map_err(|error| KernelError::Failed(error.into()))
+            }
+            Self::Isolated(session) => session.save_state(),
+        }
+    }
+
+    fn list_files(&mut self) -> Vec<ListedFile> {
+        match self {
+            Self::Local(interpreter) => interpreter.list_session_files(),
+            Self::Isolated(session) => match session.interpreter.process.files(&FileRequest::List) {
+                Ok(FileReply::List(files)) => files,
+                _ => Vec::new(),
+            },
+        }
+    }
+
+    /// Returns the session's regular files, without hidden ones.
+    pub(super) fn files(&mut self) -> Vec<FileInfo> {
+        session_files::visible(self.list_files())
+    }
+
+    /// Reads a part of a file of the session.
+    ///
+    /// # Errors
+    /// Fails if the file does not exist, or is not a regular file that the session has made.
+    pub(super) fn read(&mut self, path: &str, range: Range) -> Result<Vec<u8>, FileError> {
+        match self {
+            Self::Local(interpreter) => interpreter.read_session_file(path, range),
+            Self::Isolated(session) => {
+                let Range { offset, length } = range;
+                let reply = session.ask(&FileRequest::Read { path: path.into(), offset, length }, path)?;
+                session_files::read_bytes(reply, path)
+            }
+        }
+    }
+
+    /// Writes a whole file of the session.
+    ///
+    /// # Errors
+    /// Fails if the file does not fit into the session's space.
+    pub(super) fn write(&mut self, path: &str, bytes: &[u8]) -> Result<(), FileError> {
+        match self {
+            Self::Local(interpreter) => interpreter.write_session_file(path, bytes),
+            Self::Isolated(session) => {
+                let reply = session.ask(&FileRequest::Write { path: path.into(), bytes: bytes.into() }, path)?;
+                session_files::write_result(reply, path)
+            }
+        }
+    }
+}
+
+/// The interpreter of a session in a process of its own, on the side of its kernel. No other code runs in the process.
+pub(super) struct IsolatedSession {
+    interpreter: IsolatedInterpreter<dyn SessionProcess>,
+    processes: Arc<dyn InterpreterProcesses>,
+    image: Image,
+    /// The packages that the process has.
+    packages: PackageSet,
+    /// True if packages were installed since the last cell.
+    has_new_packages: bool,
+    handle: Arc<SessionHandle>,
+    /// The reason why the cell that is about to go on was ended.
+    ended: Option<ExitReason>,
+}
+
+impl IsolatedSession {
+    /// Starts an interpreter with these packages, those of `image` among them.
+    ///
+    /// # Errors
+    /// See [`InterpreterProcesses::start_session`].
+    pub(super) fn start(
+        processes: Arc<dyn InterpreterProcesses>,
+        image: &Image,
+        packages: &PackageSet,
+        limits: Limits,
+        (start, renewal): (SessionStart<'_>, Renewal),
+        progress: &dyn Progress,
+    ) -> Result<Self, KernelError> {
+        let request = SessionRequest { packages, limits: &limits, start };
+        let process = processes.start_session(&request, progress)?;
+        let handle = Arc::new(SessionHandle::new(process.interrupt_handle()));
+        let host = IsolatedHost::with_output(Box::new(Discard), &limits);
+        let interpreter = IsolatedInterpreter::new(process, host, limits, renewal);
+        let (image, packages) = (image.clone(), packages.clone());
+        Ok(Self { interpreter, processes, image, packages, has_new_packages: false, handle, ended: None })
+    }
+
+    /// Starts an interpreter with the same packages in another process.
+    ///
+    /// # Errors
+    /// The same as for [`IsolatedSession::start`].
+    pub(super) fn start_another(
+        &self,
+        start: (SessionStart<'_>, Renewal),
+        progress: &dyn Progress,
+    ) -> Result<Self, KernelError> {
+        let limits = self.interpreter.limits;
+        Self::start(self.processes.clone(), &self.image, &self.packages, limits, start, progress)
+    }
+
+    /// Saves the state, for an interpreter in another process.
+    ///
+    /// # Errors
+    /// Fails if the interpreter has ended, or the state is too large.
+    pub(super) fn save_state(&mut self) -> Result<Vec<u8>, KernelError> {
+        self.interpreter.process.save(SavedPart::State)
+    }
+
+    /// Saves the files, for an interpreter in another process. The code may have ended this one.
+    ///
+    /// # Errors
+    /// Returns [`KernelError::ProcessEnded`] if the files are lost.
+    pub(super) fn save_files(&mut self) -> Result<Vec<u8>, KernelError> {
+        let process = &mut self.interpreter.process;
+        match process.save(SavedPart::Files) {
+            Err(_) if process.has_ended() => Err(KernelError::ProcessEnded),
+            saved => saved,
+        }
+    }
+
+    fn begin_cell(&mut self, cell: &CellRequest, color: bool, stepped: bool) -> Result<Step<ShellCell>, Outcome> {
+        let arguments = ExecuteArguments {
+            cell,
+            color,
+            max_value_bytes: self.interpreter.limits.value,
+            installed: std::mem::take(&mut self.has_new_packages),
+            renewal: std::mem::take(&mut self.interpreter.renewal),
+            stepped,
+            environment: BTreeMap::new(),
+        };
+        self.interpreter.spent = Duration::ZERO;
+        to_cell(self.interpreter.step(GuestFunction::Execute, &arguments, true).0)
+    }
+
+    fn resume_cell(&mut self) -> Result<Step<ShellCell>, Outcome> {
+        if let Some(reason) = self.ended.take() {
+            return Err(Outcome::Exited(reason));
+        }
+        let renewal = Some(std::mem::take(&mut self.interpreter.renewal)).filter(|renewal| *renewal != Renewal::None);
+        let arguments = ResumeArguments { renewal, environment: BTreeMap::new() };
+        to_cell(self.interpreter.step(GuestFunction::Resume, &arguments, false).0)
+    }
+
+    fn ask(&mut self, request: &FileRequest, path: &str) -> Result<FileReply, FileError> {
+        let reply = self.interpreter.process.files(request);
+        reply.map_err(|error| FileError::Other { path: path.into(), reason: error.to_string() })
+    }
+
+    /// Installs packages. A sealed process cannot open files, so that the session goes on in another one that has the
+    /// packages from its beginning.
+    fn install(
+        &mut self,
+        installer: &RuntimeInstaller,
+        needs: &Dependencies,
+        progress: &dyn Progress,
+    ) -> Result<CellPackages, PrepareError> {
+        // The process gets its files itself.
+        let mut unused_files = Filesystem::new(Quota::default());
+        let installed = installer.install(needs, &mut unused_files)?;
+        let packages = installer.packages();
+        if packages.key() == self.packages.key() {
+            return Ok(installed);
+        }
+        // The state refers to the files of all packages that it had.
+        if self.packages.wheel_ids().any(|id| !packages.wheel_ids().any(|there| there == id)) {
+            let reason = "it needs another version of a package that the session has: start another session";
+            return Err(PrepareError::Process(reason.into()));
+        }
+        self.move_to(&packages, progress).map_err(|error| PrepareError::Process(error.into()))?;
+        Ok(installed)
+    }
+
+    /// Moves the interpreter into a process with these packages. No cell runs.
+    fn move_to(&mut self, packages: &PackageSet, progress: &dyn Progress) -> Result<(), KernelError> {
+        let state = self.save_state()?;
+        let request = SessionRequest { packages, limits: &self.interpreter.limits, start: SessionStart::State(&state) };
+        let process = self.processes.start_session(&request, progress)?;
+        self.handle.replace(process.interrupt_handle());
+        self.interpreter.process = process;
+        self.packages = packages.clone();
+        self.has_new_packages = true;
+        Ok(())
+    }
+}
+
+fn to_cell(step: Result<Step<ExecuteResult>, Outcome>) -> Result<Step<ShellCell>, Outcome> {
+    match step? {
+        Step::Waiting(wait) => Ok(Step::Waiting(wait)),
+        Step::Completed(result) => Result::from(result).map(Step::Completed),
+    }
+}
+
+/// The handle of a session's code, which stays valid when the code moves to another process before it begins.
+struct SessionHandle(Mutex<HandleState>);
+
+struct HandleState {
+    inner: Arc<dyn InterruptHandle>,
+    /// True if the cell was interrupted.
+    is_interrupted: bool,
+    is_killed: bool,
+}
+
+impl SessionHandle {
+    fn new(inner: Arc<dyn InterruptHandle>) -> Self {
+        Self(Mutex::new(HandleState { inner, is_interrupted: false, is_killed: false }))
+    }
+
+    /// Sets the handle of the process that the code is in from now on, which receives the signals so far.
+    fn replace(&self, inner: Arc<dyn InterruptHandle>) {
+        let mut state = self.0.lock();
+        if state.is_killed {
+            inner.kill();
+        } else if state.is_interrupted {
+            inner.interrupt();
+        }
+        state.inner = inner;
+    }
+
+    fn end_cell(&self) {
+        self.0.lock().is_interrupted = false;
+    }
+}
+
+impl InterruptHandle for SessionHandle {
+    fn interrupt(&self) {
+        let mut state = self.0.lock();
+        state.is_interrupted = true;
+        state.inner.interrupt();
+    }
+
+    fn kill(&self) {
+        let mut state = self.0.lock();
+        state.is_killed = true;
+        state.inner.kill();
+    }
+}
