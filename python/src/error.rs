@@ -84,7 +84,10 @@ impl From<KernelError> for Error {
             KernelError::IncompatibleSnapshot(_) => ErrorKind::Dump,
             KernelError::Install(_) => ErrorKind::Install,
             KernelError::Cancelled => ErrorKind::Cancelled,
-            KernelError::Unsupported(_) | KernelError::Shell(_) | KernelError::Failed(_) => ErrorKind::Failed,
+            KernelError::Unsupported(_)
+            | KernelError::Shell(_)
+            | KernelError::ProcessEnded
+            | KernelError::Failed(_) => ErrorKind::Failed,
         };
         if let KernelError::Start(source) = &error {
             if let Some(error) = source.downcast_ref::<PrepareError>() {
