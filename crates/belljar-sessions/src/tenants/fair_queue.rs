@@ -210,7 +210,9 @@ impl<T> FairQueue<T> {
             self.backlog.insert((lane.start, id));
         }
         lane.running += usize::from(is_counted);
-        let gives_way = is_counted && lane.running + lane.waiting() > share;
+        // One more than the share: the answer of a call leaves before its place is given back, so that the next call of
+        // a client that sends one after the other finds the one before still running.
+        let gives_way = is_counted && lane.running + lane.waiting() > share.saturating_add(1);
         self.waiting -= 1;
         self.running += 1;
         Some(Dispatched { job, slot: Slot { lane: id, gives_way, is_counted } })

@@ -107,10 +107,13 @@ fn one_of_several_owners_leaves_a_quarter_of_the_capacity() {
     let control = queue.pop(capacity(16, 2)).unwrap();
     assert!(!control.slot.gives_way, "jobs that run no code of the owner never give way");
     queue.release(control.slot);
-    queue.push(2, LIMITS, Urgency::Fresh, 0);
-    let second = queue.pop(capacity(16, 2)).unwrap();
-    assert!(second.slot.gives_way, "the second job of an owner is beyond its share");
-    queue.release(second.slot);
+    // The first of them may still be about to give back its place.
+    let [second, third] = [(); 2].map(|()| {
+        queue.push(2, LIMITS, Urgency::Fresh, 0);
+        queue.pop(capacity(16, 2)).unwrap().slot
+    });
+    assert_eq!([second.gives_way, third.gives_way], [false, true]);
+    [second, third].into_iter().for_each(|slot| queue.release(slot));
     // Alone, it may have all.
     of_first.extend(std::iter::from_fn(|| queue.pop(capacity(16, 1))));
     assert_eq!(of_first.len(), 15);
