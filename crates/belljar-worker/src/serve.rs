@@ -144,7 +144,7 @@ fn shortened(reason: String) -> String {
     reason.chars().take(MAX_REASON / 4).collect()
 }
 
-/// Returns streams that send the output to the broker. There is no input.
+/// Returns streams that send the output to the broker and have no input.
 fn streams(channel: &Arc<Channel>) -> Streams {
     Streams { output: Box::new(ChannelSink(channel.clone())), input: Box::new(io::empty()) }
 }
