@@ -7,6 +7,7 @@
 //! | `program_kernel` | the same as a kernel with one cell, which can wait on the disk |
 //! | `session_kernel` | a session's kernel: IPython's shell |
 //! | `kernel_interpreter` | the interpreter of a session: in this process, or in one of its own |
+//! | `isolated_session` | the latter: its start, its cells, what is saved of it, and its move to another process |
 //! | `running_cell` | a cell that runs in it |
 //! | `run_interpreter` | the interpreter of such code: in this process, or in one of its own |
 //! | `shown_images` | the images that it shows |
@@ -20,6 +21,7 @@
 
 mod exchange;
 mod held_cell;
+mod isolated_session;
 mod kernel_interpreter;
 mod mounts;
 mod one_shot;

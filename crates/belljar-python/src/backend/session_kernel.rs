@@ -19,7 +19,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::held_cell::ReplayedCell;
-use super::kernel_interpreter::{IsolatedSession, KernelInterpreter};
+use super::isolated_session::IsolatedSession;
+use super::kernel_interpreter::KernelInterpreter;
 use super::mounts::mount_all;
 use super::replay::Awaited;
 use super::running_cell::RunningCell;

@@ -1,0 +1,217 @@
+//! The interpreter of a session in a process of its own: its start, its cells, what is saved of it, and its move to
+//! another process that has more packages.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use belljar_core::files::FileError;
+use belljar_core::kernel::{CellRequest, InterruptHandle, KernelError};
+use belljar_core::{ExitReason, Limits, Outcome, Progress};
+use belljar_emscripten::console::Discard;
+use belljar_emscripten::fs::{Filesystem, Quota};
+use belljar_packages::Dependencies;
+use parking_lot::Mutex;
+
+use super::run_interpreter::{IsolatedHost, IsolatedInterpreter};
+use crate::guest_call::GuestFunction;
+use crate::guest_protocol::{ExecuteArguments, ExecuteResult, ResumeArguments, ShellCell};
+use crate::image::Image;
+use crate::install::{CellPackages, PrepareError, RuntimeInstaller};
+use crate::interpreter::Renewal;
+use crate::isolation::{
+    FileReply, FileRequest, InterpreterProcesses, SavedPart, SessionProcess, SessionRequest, SessionStart,
+};
+use crate::packages::PackageSet;
+use crate::steps::Step;
+
+/// The interpreter of a session in a process of its own, on the side of its kernel. No other code runs in the process.
+pub(super) struct IsolatedSession {
+    pub(super) interpreter: IsolatedInterpreter<dyn SessionProcess>,
+    processes: Arc<dyn InterpreterProcesses>,
+    pub(super) image: Image,
+    /// The packages that the process has.
+    pub(super) packages: PackageSet,
+    /// True if packages were installed since the last cell.
+    has_new_packages: bool,
+    pub(super) handle: Arc<SessionHandle>,
+    /// The reason why the cell that is about to go on was ended.
+    pub(super) ended: Option<ExitReason>,
+}
+
+impl IsolatedSession {
+    /// Starts an interpreter with these packages, those of `image` among them.
+    ///
+    /// # Errors
+    /// See [`InterpreterProcesses::start_session`].
+    pub(super) fn start(
+        processes: Arc<dyn InterpreterProcesses>,
+        image: &Image,
+        packages: &PackageSet,
+        limits: Limits,
+        (start, renewal): (SessionStart<'_>, Renewal),
+        progress: &dyn Progress,
+    ) -> Result<Self, KernelError> {
+        let request = SessionRequest { packages, limits: &limits, start };
+        let process = processes.start_session(&request, progress)?;
+        let handle = Arc::new(SessionHandle::new(process.interrupt_handle()));
+        let host = IsolatedHost::with_output(Box::new(Discard), &limits);
+        let interpreter = IsolatedInterpreter::new(process, host, limits, renewal);
+        let (image, packages) = (image.clone(), packages.clone());
+        Ok(Self { interpreter, processes, image, packages, has_new_packages: false, handle, ended: None })
+    }
+
+    /// Starts an interpreter with the same packages in another process.
+    ///
+    /// # Errors
+    /// The same as for [`IsolatedSession::start`].
+    pub(super) fn start_another(
+        &self,
+        start: (SessionStart<'_>, Renewal),
+        progress: &dyn Progress,
+    ) -> Result<Self, KernelError> {
+        let limits = self.interpreter.limits;
+        Self::start(self.processes.clone(), &self.image, &self.packages, limits, start, progress)
+    }
+
+    /// Saves the state, for an interpreter in another process.
+    ///
+    /// # Errors
+    /// Fails if the interpreter has ended, or the state is too large.
+    pub(super) fn save_state(&mut self) -> Result<Vec<u8>, KernelError> {
+        self.interpreter.process.save(SavedPart::State)
+    }
+
+    /// Saves the files, for an interpreter in another process. The code may have ended this one.
+    ///
+    /// # Errors
+    /// Returns [`KernelError::ProcessEnded`] if the files are lost.
+    pub(super) fn save_files(&mut self) -> Result<Vec<u8>, KernelError> {
+        let process = &mut self.interpreter.process;
+        match process.save(SavedPart::Files) {
+            Err(_) if process.has_ended() => Err(KernelError::ProcessEnded),
+            saved => saved,
+        }
+    }
+
+    pub(super) fn begin_cell(
+        &mut self,
+        cell: &CellRequest,
+        color: bool,
+        stepped: bool,
+    ) -> Result<Step<ShellCell>, Outcome> {
+        let arguments = ExecuteArguments {
+            cell,
+            color,
+            max_value_bytes: self.interpreter.limits.value,
+            installed: std::mem::take(&mut self.has_new_packages),
+            renewal: std::mem::take(&mut self.interpreter.renewal),
+            stepped,
+            environment: BTreeMap::new(),
+        };
+        self.interpreter.spent = Duration::ZERO;
+        to_cell(self.interpreter.step(GuestFunction::Execute, &arguments, true).0)
+    }
+
+    pub(super) fn resume_cell(&mut self) -> Result<Step<ShellCell>, Outcome> {
+        if let Some(reason) = self.ended.take() {
+            return Err(Outcome::Exited(reason));
+        }
+        let renewal = Some(std::mem::take(&mut self.interpreter.renewal)).filter(|renewal| *renewal != Renewal::None);
+        let arguments = ResumeArguments { renewal, environment: BTreeMap::new() };
+        to_cell(self.interpreter.step(GuestFunction::Resume, &arguments, false).0)
+    }
+
+    pub(super) fn ask(&mut self, request: &FileRequest, path: &str) -> Result<FileReply, FileError> {
+        let reply = self.interpreter.process.files(request);
+        reply.map_err(|error| FileError::Other { path: path.into(), reason: error.to_string() })
+    }
+
+    /// Installs packages. A sealed process cannot open files, so that the session goes on in another one that has the
+    /// packages from its beginning.
+    pub(super) fn install(
+        &mut self,
+        installer: &RuntimeInstaller,
+        needs: &Dependencies,
+        progress: &dyn Progress,
+    ) -> Result<CellPackages, PrepareError> {
+        // The process gets its files itself.
+        let mut unused_files = Filesystem::new(Quota::default());
+        let installed = installer.install(needs, &mut unused_files)?;
+        let packages = installer.packages();
+        if packages.key() == self.packages.key() {
+            return Ok(installed);
+        }
+        // The state refers to the files of all packages that it had.
+        if self.packages.wheel_ids().any(|id| !packages.wheel_ids().any(|there| there == id)) {
+            let reason = "it needs another version of a package that the session has: start another session";
+            return Err(PrepareError::Process(reason.into()));
+        }
+        self.move_to(&packages, progress).map_err(|error| PrepareError::Process(error.into()))?;
+        Ok(installed)
+    }
+
+    /// Moves the interpreter into a process with these packages. No cell runs.
+    fn move_to(&mut self, packages: &PackageSet, progress: &dyn Progress) -> Result<(), KernelError> {
+        let state = self.save_state()?;
+        let request = SessionRequest { packages, limits: &self.interpreter.limits, start: SessionStart::State(&state) };
+        let process = self.processes.start_session(&request, progress)?;
+        self.handle.replace(process.interrupt_handle());
+        self.interpreter.process = process;
+        self.packages = packages.clone();
+        self.has_new_packages = true;
+        Ok(())
+    }
+}
+
+fn to_cell(step: Result<Step<ExecuteResult>, Outcome>) -> Result<Step<ShellCell>, Outcome> {
+    match step? {
+        Step::Waiting(wait) => Ok(Step::Waiting(wait)),
+        Step::Completed(result) => Result::from(result).map(Step::Completed),
+    }
+}
+
+/// The handle of a session's code, which stays valid when the code moves to another process before it begins.
+pub(super) struct SessionHandle(Mutex<HandleState>);
+
+struct HandleState {
+    inner: Arc<dyn InterruptHandle>,
+    /// True if the cell was interrupted.
+    is_interrupted: bool,
+    is_killed: bool,
+}
+
+impl SessionHandle {
+    fn new(inner: Arc<dyn InterruptHandle>) -> Self {
+        Self(Mutex::new(HandleState { inner, is_interrupted: false, is_killed: false }))
+    }
+
+    /// Sets the handle of the process that the code is in from now on, which receives the signals so far.
+    fn replace(&self, inner: Arc<dyn InterruptHandle>) {
+        let mut state = self.0.lock();
+        if state.is_killed {
+            inner.kill();
+        } else if state.is_interrupted {
+            inner.interrupt();
+        }
+        state.inner = inner;
+    }
+
+    pub(super) fn end_cell(&self) {
+        self.0.lock().is_interrupted = false;
+    }
+}
+
+impl InterruptHandle for SessionHandle {
+    fn interrupt(&self) {
+        let mut state = self.0.lock();
+        state.is_interrupted = true;
+        state.inner.interrupt();
+    }
+
+    fn kill(&self) {
+        let mut state = self.0.lock();
+        state.is_killed = true;
+        state.inner.kill();
+    }
+}
