@@ -180,8 +180,8 @@ pub trait Backend: Send + Sync {
         BackendStatistics::default()
     }
 
-    /// Returns the directory of this backend's temporary files, if it has one. It is deleted with the backend, after the
-    /// exit of its kernels and background threads.
+    /// Returns the directory of this backend's temporary files, if it has one. It is deleted with the backend, after
+    /// the exit of its kernels and background threads.
     fn temporary_directory(&self) -> Option<&Path> {
         None
     }
