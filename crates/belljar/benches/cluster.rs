@@ -1,7 +1,8 @@
 //! Replicas that share sessions, with an S3 server in this process as their store: cells, wakes, take-overs, and the
 //! end of a replica.
 //!
-//! Names after `--` select measurements: `cells`, `wakes`, `images`, `takeovers`, `drain`.
+//! Names after `--` select measurements: `cells`, `wakes`, `images`, `takeovers`, `drain`, and `idle`, which takes more
+//! than an hour and runs only if it is named.
 
 #[path = "../../belljar-store/tests/support/s3_server.rs"]
 #[expect(dead_code, clippy::unwrap_used, reason = "it is a part of the tests of belljar-store")]
@@ -9,6 +10,9 @@ mod s3_server;
 mod support;
 
 use std::fs;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use s3_server::S3Server;
 use serde_json::json;
@@ -20,16 +24,28 @@ const WAKES: usize = 40;
 const IMAGES: usize = 3;
 const TAKEOVERS: usize = 5;
 const DRAINED: usize = 1000;
+const SLEEPING: usize = 10_000;
+const IDLE_REPLICAS: usize = 4;
+const IDLE_TIME: Duration = Duration::from_secs(3600);
+/// The time that replicas have to start before their requests are counted.
+const SETTLING_TIME: Duration = Duration::from_secs(60);
 
 fn main() -> Finding<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let names: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
-    let is_wanted = |name: &str| names.is_empty() || names.iter().any(|given| given == name);
+    let is_named = |name: &str| names.iter().any(|given| given == name);
+    let is_wanted = |name: &str| (names.is_empty() && name != "idle") || is_named(name);
     let store = runtime.block_on(S3Server::start());
-    let store = Store { variables: store.pairs(), _server: store };
+    let store = Store { variables: store.pairs(), server: store };
     support::main(move || {
-        let measurements: [(&str, Measurement); 5] =
-            [("cells", cells), ("wakes", wakes), ("images", images), ("takeovers", takeovers), ("drain", drain)];
+        let measurements: [(&str, Measurement); 6] = [
+            ("cells", cells),
+            ("wakes", wakes),
+            ("images", images),
+            ("takeovers", takeovers),
+            ("drain", drain),
+            ("idle", idle),
+        ];
         for (name, measure) in measurements {
             if is_wanted(name) {
                 measure(&store)?;
@@ -43,7 +59,7 @@ type Measurement = fn(&Store) -> Finding<()>;
 
 struct Store {
     variables: Vec<(String, String)>,
-    _server: S3Server,
+    server: S3Server,
 }
 
 impl Store {
@@ -160,5 +176,40 @@ fn drain(store: &Store) -> Finding<()> {
     table.row(&["sessions awake", &DRAINED.to_string()]);
     table.row(&["s until all are given up and the replica has ended", &format!("{:.1}", time / 1e3)]);
     table.print("Drain");
+    Ok(())
+}
+
+fn idle(store: &Store) -> Finding<()> {
+    let maximum = (SLEEPING + 100).to_string();
+    // By default they would expire within the hour.
+    let options = ["--max-sessions", &maximum, "--session-timeout", "86400"];
+    for created in (0..SLEEPING).step_by(DRAINED) {
+        let mut server = store.replica(&options)?;
+        for _ in 0..DRAINED {
+            server.session()?;
+        }
+        server.end()?;
+        eprintln!("{} of {SLEEPING} sessions sleep", created + DRAINED);
+    }
+    let replicas = (0..IDLE_REPLICAS).map(|_| store.replica(&options)).collect::<Finding<Vec<_>>>()?;
+    thread::sleep(SETTLING_TIME);
+    let requests = || store.server.faults.requests.load(Ordering::Relaxed);
+    let (before, start) = (requests(), Instant::now());
+    while start.elapsed() < IDLE_TIME {
+        thread::sleep(SETTLING_TIME.min(IDLE_TIME.saturating_sub(start.elapsed())));
+        let rate = (requests() - before) as f64 / start.elapsed().as_secs_f64();
+        eprintln!("{:.0} s: {rate:.3} requests a second", start.elapsed().as_secs_f64());
+    }
+    let (count, seconds) = (requests() - before, start.elapsed().as_secs_f64());
+    for mut replica in replicas {
+        replica.end()?;
+    }
+    let mut table = Table::new(&["", ""]);
+    table.row(&["sleeping sessions", &SLEEPING.to_string()]);
+    table.row(&["idle replicas", &IDLE_REPLICAS.to_string()]);
+    table.row(&["s", &format!("{seconds:.0}")]);
+    table.row(&["requests to the store", &count.to_string()]);
+    table.row(&["requests to the store a second", &format!("{:.2}", count as f64 / seconds)]);
+    table.print("Idle replicas");
     Ok(())
 }
