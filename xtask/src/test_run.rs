@@ -3,7 +3,7 @@
 //! Fifteen hundred tests start servers, interpreters and browsers. On a machine with two cores, one of them may exceed
 //! a limit that it keeps when it runs alone. A second run tells such a test from a defect, and names it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,12 +14,16 @@ use crate::workspace::{as_by_hand, workspace};
 const USAGE: &str = "\
 Usage: cargo xtask test
 
-Runs `cargo test --workspace --locked --no-fail-fast`. If at most three tests fail, each of them runs a second time,
+Runs `cargo test --workspace --locked --no-fail-fast`. If at most eight tests fail, each of them runs a second time,
 while no other test runs. Those that pass then are listed as unsteady, and the chore succeeds. Tests of documentation,
-and programs that end without a result, do not get a second run.";
+and programs that end without a result, do not get a second run. The last lines name each test that failed, with the
+end of its output.";
 
-/// The maximum number of tests that run a second time.
-const MAX_REPEATED: usize = 3;
+/// The maximum number of tests that run a second time. A machine that is busy for a minute, or has no network for a few
+/// seconds, makes several tests fail at once.
+const MAX_REPEATED: usize = 8;
+/// The number of lines of a failed test's output that are printed again at the end.
+const MAX_LINES: usize = 12;
 /// The time within which the rest of the output of a command that has ended must be read.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -37,16 +41,27 @@ pub(crate) fn main(mut arguments: impl Iterator<Item = String>) -> Result<bool, 
     if first.succeeded {
         return Ok(true);
     }
-    let Some(names) = first.report.repeatable() else { return Ok(false) };
-    println!("\nrun a second time: {}", names.join(", "));
-    let (mut unsteady, mut failed) = (Vec::new(), Vec::new());
-    for name in names {
-        // Programs without libtest's harness take one name.
-        let second = run(&["--tests", "--", "--test-threads=1", "--exact", name])?;
-        // A name that no program knows would be a run of no tests.
-        let has_passed = second.succeeded && second.report.passed > 0;
-        if has_passed { unsteady.push(name) } else { failed.push(name) }
+    let mut failed = Vec::new();
+    let repeatable = first.report.repeatable();
+    if let Some(names) = &repeatable {
+        println!("\nrun a second time: {}", names.join(", "));
+        for name in names {
+            // Programs without libtest's harness take one name.
+            let second = run(&["--tests", "--", "--test-threads=1", "--exact", name])?;
+            // A name that no program knows would be a run of no tests.
+            if !second.succeeded || second.report.passed == 0 {
+                failed.push(*name);
+            }
+        }
     }
+    first.report.names.iter().for_each(|name| print!("{}", first.report.failure(name)));
+    let Some(names) = repeatable else {
+        let Report { names, failed, failed_programs, failed_targets, .. } = &first.report;
+        println!("\nno second run: {failed} failed tests, of which {} have a name that was read", names.len());
+        println!("{failed_targets} programs failed, of which {failed_programs} have printed a result");
+        return Ok(false);
+    };
+    let unsteady: Vec<&str> = names.into_iter().filter(|name| !failed.contains(name)).collect();
     println!("\npassed in the second run only: {}", unsteady.join(", "));
     println!("failed in both runs: {}", failed.join(", "));
     Ok(failed.is_empty())
@@ -106,6 +121,10 @@ fn pass_on(output: impl Read, mut printed: impl Write, report: &Mutex<Report>) -
 struct Report {
     /// The names of the tests that have failed.
     names: BTreeSet<String>,
+    /// The last lines of the output of each test that has failed.
+    outputs: BTreeMap<String, VecDeque<String>>,
+    /// What the lines that follow belong to.
+    section: Section,
     /// The number of tests that have failed, by the summaries of the programs.
     failed: usize,
     /// The number of tests that have passed.
@@ -116,8 +135,44 @@ struct Report {
     failed_targets: usize,
 }
 
+/// A section of the end of a test program's output.
+#[derive(Debug, Default, PartialEq)]
+enum Section {
+    /// None: the results of tests, and what they print past the harness.
+    #[default]
+    Results,
+    /// The output of the test of this name.
+    Output(String),
+    /// The names of the tests that have failed.
+    Names,
+}
+
 impl Report {
     fn read(&mut self, line: &str) {
+        let output_of = |line: &str| {
+            let name = line.strip_prefix("---- ")?.strip_suffix(" ----")?;
+            // Programs without libtest's harness leave the second word out.
+            Some(name.strip_suffix(" stdout").unwrap_or(name).to_owned())
+        };
+        if let Some(name) = output_of(line) {
+            self.section = Section::Output(name);
+        } else if line == "failures:" {
+            self.section = Section::Names;
+        } else if line.starts_with("test result: ") {
+            self.section = Section::Results;
+        }
+        match &self.section {
+            Section::Output(name) => {
+                let lines = self.outputs.entry(name.clone()).or_default();
+                lines.push_back(line.to_owned());
+                if lines.len() > MAX_LINES {
+                    lines.pop_front();
+                }
+            }
+            // The name is missing above if a process has written to the same line.
+            Section::Names => self.names.extend(line.strip_prefix("    ").map(str::to_owned)),
+            Section::Results => {}
+        }
         let count = |before: &str, after: &str| -> usize {
             let text = line.split_once(after).map_or("", |(text, _)| text);
             text.rsplit_once(before).and_then(|(_, number)| number.parse().ok()).unwrap_or(0)
@@ -132,6 +187,15 @@ impl Report {
         } else if line.starts_with("error: ") && line.contains(" failed:") {
             self.failed_targets += count(" ", " target");
         }
+    }
+
+    /// Returns the name of a test that has failed, and the end of its output.
+    fn failure(&self, name: &str) -> String {
+        let mut text = format!("\nfailed: {name}\n");
+        for line in self.outputs.get(name).into_iter().flatten() {
+            text += &format!("    {line}\n");
+        }
+        text
     }
 
     /// Returns the names of the tests that failed, if a second run of them would tell whether the workspace is sound.
@@ -187,12 +251,26 @@ error: 1 target failed:
     }
 
     #[test]
+    fn failures_are_named_with_the_end_of_their_output() {
+        let lines: String = (0..20).map(|number| format!("line {number}\n")).collect();
+        let found = report(&format!(
+            "running 2 tests\nprogress: 10 %test a::b ... FAILED\ntest c ... ok\n\nfailures:\n\n---- a::b stdout \
+             ----\n{lines}\n\nfailures:\n    a::b\n\ntest result: FAILED. 1 passed; 1 failed;\n    no name\nerror: 1 \
+             target failed:"
+        ));
+        assert_eq!(found.repeatable(), Some(vec!["a::b"]));
+        let failure = found.failure("a::b");
+        assert!(failure.starts_with("\nfailed: a::b\n    line 10\n"), "{failure}");
+        assert!(failure.trim_end().ends_with("line 19"), "{failure}");
+    }
+
+    #[test]
     fn what_a_second_run_does_not_settle_is_not_repeated() {
         let killed = FAILURE.replace("1 target failed", "2 targets failed");
         let hidden = FAILURE.replace("1 failed;", "2 failed;");
         let documentation = FAILURE.replace("cluster::tasks::second", "src/lib.rs - Client (line 12)");
-        let many: String = (0..4).map(|number| format!("test t{number} ... FAILED\n")).collect();
-        let many = format!("{many}test result: FAILED. 0 passed; 4 failed; 0 ignored\nerror: 1 target failed:");
+        let many: String = (0..9).map(|number| format!("test t{number} ... FAILED\n")).collect();
+        let many = format!("{many}test result: FAILED. 0 passed; 9 failed; 0 ignored\nerror: 1 target failed:");
         let broken = "error: could not compile `belljar` (lib) due to 1 previous error";
         for lines in [&killed, &hidden, &documentation, &many, broken] {
             assert_eq!(report(lines).repeatable(), None, "{lines}");
