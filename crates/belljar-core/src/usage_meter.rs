@@ -5,13 +5,14 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::Duration;
 
 thread_local! {
     /// The meter of the job that this thread runs.
     static CURRENT: RefCell<Option<Arc<dyn UsageMeter>>> = const { RefCell::new(None) };
 }
 
-/// A meter of memory and network use. Its methods are called from any thread.
+/// A meter of memory, network use, and the processor time of other processes. Its methods are called from any thread.
 pub trait UsageMeter: Send + Sync {
     /// Adds bytes of memory, unless the quota would be exceeded. Returns whether they were added.
     fn grow_memory(&self, bytes: u64) -> bool;
@@ -19,8 +20,17 @@ pub trait UsageMeter: Send + Sync {
     /// Adds bytes of memory that exist already: those of a new interpreter.
     fn add_memory(&self, bytes: u64);
 
+    /// Returns whether there is a quota of memory, so that [`UsageMeter::grow_memory`] may refuse.
+    fn limits_memory(&self) -> bool;
+
     /// Subtracts bytes of memory.
     fn release_memory(&self, bytes: u64);
+
+    /// Returns whether there is a quota of processor time.
+    fn limits_processor_time(&self) -> bool;
+
+    /// Adds processor time that code has used in another process. That of the job's thread is not added with this.
+    fn add_processor_time(&self, time: Duration);
 
     /// Adds bytes that were sent or received.
     fn add_network(&self, bytes: u64);

@@ -72,6 +72,8 @@ pub struct SessionRequest<'a> {
     pub packages: &'a PackageSet,
     /// The limits but for those of time.
     pub limits: &'a Limits,
+    /// The size of the memory of the image of sessions, in bytes.
+    pub memory: u64,
     /// The beginning.
     pub start: SessionStart<'a>,
 }

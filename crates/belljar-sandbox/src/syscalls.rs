@@ -10,6 +10,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
+use std::time::Duration;
 
 /// The attributes of a mount, for `mount_setattr(2)`.
 #[derive(Clone, Copy)]
@@ -318,6 +319,21 @@ pub(crate) fn signal(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
         libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), signal, ptr::null::<libc::siginfo_t>(), flags)
     };
     check(result).map(drop)
+}
+
+/// Returns the processor time that all threads of a process have used.
+pub(crate) fn processor_time(pid: i32) -> io::Result<Duration> {
+    let mut clock = 0;
+    // SAFETY: writes to `clock` alone. Returns the number of an error, and does not set `errno`.
+    match unsafe { libc::clock_getcpuclockid(pid, &raw mut clock) } {
+        0 => {}
+        error => return Err(io::Error::from_raw_os_error(error)),
+    }
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes to `time` alone. A clock of a process that has ended is an error.
+    check(unsafe { libc::clock_gettime(clock, &raw mut time) }.into())?;
+    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+    Ok(Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default()))
 }
 
 /// Kills every process that this one may signal: called by the first process of a namespace, all others in it.

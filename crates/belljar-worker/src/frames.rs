@@ -161,6 +161,7 @@ mod tests {
             Event::Files(FileReply::Read(Err(FileFailure::TooLong(9)))),
             Event::StatePart(vec![7; 2000]),
             Event::Saved(Ok(())),
+            Event::Grow(u64::MAX),
         ]
     }
 
@@ -181,6 +182,7 @@ mod tests {
                 time,
                 is_new_cell: true,
                 asleep: Duration::from_micros(7),
+                asks_memory: true,
             },
             Command::StatePart(vec![1; 3]),
             Command::StartSession { number: 8, limits, start: Some(SavedPart::Files) },
@@ -188,6 +190,7 @@ mod tests {
             Command::Save(SavedPart::State),
             Command::HostReply { result: Err("no".into()), files: files() },
             Command::Discard,
+            Command::Grown(true),
         ];
         let mut frames = Vec::new();
         commands.iter().for_each(|command| append(&mut frames, command).unwrap());
@@ -208,15 +211,24 @@ mod tests {
     fn everything_else_is_refused() {
         let frame = |payload: &[u8]| [&(payload.len() as u32).to_le_bytes()[..], payload].concat();
         // Unknown messages, streams and reasons; text that is not UTF-8; lengths beyond the end.
-        for payload in
-            [&[][..], &[4], &[8], &[5, 3], &[0xff], &[1, 2, 0], &[2, 1, 0xff, 0], &[1, 0, 0xff, 0xff, 3], &[3, 1, 9]]
-        {
+        for payload in [
+            &[][..],
+            &[4],
+            &[8],
+            &[9],
+            &[5, 3],
+            &[0xff],
+            &[1, 2, 0],
+            &[2, 1, 0xff, 0],
+            &[1, 0, 0xff, 0xff, 3],
+            &[3, 1, 9],
+        ] {
             assert!(matches!(read_event(&frame(payload)), Err(FrameError::Invalid)), "{payload:?}");
         }
         assert!(matches!(read_event(&(MAX_MESSAGE as u32 + 1).to_le_bytes()), Err(FrameError::TooLong(_))));
         // Longer than messages of their kind, of which nothing but the kind is read.
         assert!(matches!(read_event(&frame(&[0, 0])), Err(FrameError::TooLong(2))));
-        for kind in [0, 1, 2, 4, 5, 6, 7] {
+        for kind in [0, 1, 2, 4, 5, 6, 7, 8] {
             let head = [&(MAX_MESSAGE as u32).to_le_bytes()[..], &[kind]].concat();
             assert!(matches!(read_event(&head), Err(FrameError::TooLong(MAX_MESSAGE))), "{kind}");
         }

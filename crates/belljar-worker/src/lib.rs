@@ -50,6 +50,7 @@
 //! | `StartSession` | once, first | creates the interpreter of a session: new, with files, or with a state |
 //! | `Files` | between calls of a session | lists the files, reads a part of one, or writes one |
 //! | `Save` | between calls of a session | asks for its files, or its state |
+//! | `Grown` | after `Grow` | whether the memory may grow |
 //!
 //! | from the worker | when | meaning | bound |
 //! | --- | --- | --- | --- |
@@ -61,6 +62,7 @@
 //! | `Files` | after `Files` | the reply to this request | 20,000 files, 24 MiB of paths; the bytes asked for |
 //! | `StatePart` | after `Save` | the next part | 1 byte to 1 MiB; all together what the limits allow, at most 1 GiB |
 //! | `Saved` | ends the parts | all were sent, or the reason why not | 4 KiB |
+//! | `Grow` | during a call that has `asks_memory` | the interpreter's memory is to grow | 100,000 per call |
 //!
 //! Buffers of values cross with `Call`, `HostCall`, `HostReply` and `Returned`: bytes with a name of the guest's
 //! directory of such files, at most 10,000 of them. Calls of tools and functions are handled by the broker with the
@@ -74,6 +76,9 @@
 //! measured four times a second, since its own limit has gaps. The contents of messages are as untrusted as they were
 //! when they came from the guest: results are parsed by the same functions (`belljar_python::isolation`). Times are
 //! measured by the broker.
+//!
+//! Where the owner has a quota of memory, the worker asks before its interpreter's memory grows. What the kernel
+//! measures beyond that is charged as well, and processor time is what the kernel measures (`usage.rs`).
 //!
 //! A worker is replaced, and its commands sent again, only if it has ended before it sent anything but `Ready`: code
 //! that has begun is never run twice. The worker of a session is not replaced: its session goes on from its last state.
@@ -98,6 +103,7 @@ mod remote_session;
 mod serve;
 mod template;
 mod timed_channel;
+mod usage;
 
 #[doc(hidden)]
 pub use frames::rewrite_events;

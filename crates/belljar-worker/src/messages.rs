@@ -50,7 +50,11 @@ pub(crate) enum Command {
         is_new_cell: bool,
         /// The time by which the interpreter's clock is set forward first.
         asleep: Duration,
+        /// True if the worker asks before the interpreter's memory grows.
+        asks_memory: bool,
     },
+    /// Replies to `Grow`: whether the memory may grow.
+    Grown(bool),
     /// Replies to a call of the host, with the buffers of the reply.
     HostReply { result: Result<String, String>, files: Vec<ValueFile> },
     /// Drops the interpreter.
@@ -102,6 +106,8 @@ pub(crate) enum Event {
     StatePart(Vec<u8>),
     /// All parts were sent, or the reason why not.
     Saved(Result<(), String>),
+    /// The interpreter's memory is to grow by a number of bytes.
+    Grow(u64),
 }
 
 impl Message for Command {
@@ -121,6 +127,8 @@ impl Message for Event {
             4 | 7 => Some(MAX_REASON + MAX_REST),
             5 => Some(MAX_LISTED_PATHS + MAX_FILES_REST),
             6 => Some(MAX_STATE_PART + MAX_REST),
+            // The kind, and a number of 64 bits.
+            8 => Some(11),
             _ => None,
         }
     }

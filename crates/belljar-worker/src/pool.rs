@@ -10,16 +10,19 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use belljar_core::kernel::KernelError;
-use belljar_core::{Limits, NoProgress, Progress};
+use belljar_core::{Limits, NoProgress, Progress, current_meter};
 use belljar_emscripten::dylink::LibraryError;
-use belljar_python::isolation::{InterpreterProcess, InterpreterProcesses, SessionProcess, SessionRequest};
+use belljar_python::isolation::{
+    InterpreterProcess, InterpreterProcesses, SessionProcess, SessionRequest, SessionStart,
+};
 use belljar_python::packages::PackageSet;
 use belljar_python::{Image, ImageParts, OpenError, Options, Python};
 use belljar_sandbox::worker::{TemplateReport, WorkerProcess, WorkerTemplate};
 use parking_lot::{Condvar, Mutex};
 
-use crate::remote::RemoteInterpreter;
+use crate::remote::{InitialMemory, RemoteInterpreter};
 use crate::template::{TEMPLATE_ARGUMENT, TemplateTask, worker_memory};
+use crate::usage::WorkerUsage;
 
 /// The options of a pool.
 #[derive(Debug, Clone)]
@@ -49,6 +52,8 @@ impl Default for WorkerOptions {
     }
 }
 
+/// The time in which an idle worker frees the memory of the interpreter that has ended.
+const FREEING_TIME: Duration = Duration::from_secs(2);
 /// The most templates for images with packages.
 const MAX_TEMPLATES: usize = 16;
 
@@ -82,6 +87,8 @@ pub(crate) struct ImageWorkers {
     template: WorkerTemplate,
     /// The most memory of a worker, in bytes.
     memory: u64,
+    /// The memory of a worker in which no code has run, in bytes, once it is known: what workers have of the template.
+    initial_memory: OnceLock<u64>,
     known: Mutex<KnownWorkers>,
     /// Notified when a worker that has had no owner is taken.
     taken: Condvar,
@@ -118,6 +125,8 @@ pub(crate) struct WorkerControl {
     pub(crate) process: WorkerProcess,
     /// The socket that receives the numbers of interpreters to interrupt.
     pub(crate) interrupts: UnixStream,
+    /// The use of the worker, as that of its owner.
+    pub(crate) usage: WorkerUsage,
     /// True if the worker was killed because it used too much memory.
     exceeded_memory: AtomicBool,
 }
@@ -128,14 +137,21 @@ impl WorkerControl {
         self.exceeded_memory.load(Ordering::Relaxed)
     }
 
-    /// Kills the worker if it uses more than `limit` bytes. Returns whether its memory can be read.
+    /// Reads the processor time of the worker for the quota of its owner.
+    pub(crate) fn count_processor_time(&self) {
+        self.usage.count_processor_time(|| self.process.processor_time());
+    }
+
+    /// Kills the worker if it uses more than `limit` bytes, or more than the quota of its owner has. `initial` is the
+    /// memory of a worker in which no code has run. Returns whether the memory can be read.
     ///
     /// The worker's own limit has gaps for code that makes system calls of its choice: see
     /// [`SealLimits`](belljar_sandbox::worker::SealLimits).
-    fn check_memory(&self, limit: u64) -> bool {
+    fn check_memory(&self, limit: u64, initial: Option<u64>) -> bool {
         let Some(bytes) = self.process.memory_bytes() else { return self.process.has_ended() };
+        let has_room = initial.is_none_or(|initial| self.usage.measure(bytes.saturating_sub(initial)));
         // The number of a process that has ended may be that of another one.
-        if bytes > limit && !self.process.has_ended() {
+        if (bytes > limit || !has_room) && !self.process.has_ended() {
             self.exceeded_memory.store(true, Ordering::Relaxed);
             self.process.kill();
         }
@@ -199,7 +215,8 @@ impl InterpreterProcesses for WorkerPool {
         progress: &dyn Progress,
     ) -> Result<Box<dyn InterpreterProcess>, KernelError> {
         let (worker, number, workers) = self.shared.take(&image.parts(), image.packages(), owner, progress)?;
-        Ok(Box::new(RemoteInterpreter::new(worker, number, limits, owner.cloned(), workers)))
+        let memory = InitialMemory { meter: current_meter(), bytes: image.memory_size() };
+        Ok(Box::new(RemoteInterpreter::new(worker, number, limits, memory, owner.cloned(), workers)))
     }
 
     fn prepare_sessions(&self, packages: &PackageSet, progress: &dyn Progress) -> Result<(), KernelError> {
@@ -212,11 +229,14 @@ impl InterpreterProcesses for WorkerPool {
         request: &SessionRequest<'_>,
         progress: &dyn Progress,
     ) -> Result<Box<dyn SessionProcess>, KernelError> {
-        let SessionRequest { packages, limits, start } = *request;
+        let SessionRequest { packages, limits, memory, start } = *request;
         let parts = ImageParts::for_sessions(packages);
         // Without an owner: a worker that no other code has used or will use.
         let (worker, number, workers) = self.shared.take(&parts, packages, None, progress)?;
-        let mut interpreter = RemoteInterpreter::new(worker, number, limits, None, workers);
+        // A state is what differs from the image; the worker's word for its size in memory is not needed.
+        let state = if let SessionStart::State(state) = start { state.len() as u64 } else { 0 };
+        let memory = InitialMemory { meter: current_meter(), bytes: memory.max(state) };
+        let mut interpreter = RemoteInterpreter::new(worker, number, limits, memory, None, workers);
         interpreter.start_session(start)?;
         Ok(Box::new(interpreter))
     }
@@ -281,6 +301,7 @@ impl Shared {
             options: self.options.clone(),
             template: WorkerTemplate::start(&command, &task)?,
             memory: worker_memory(task.memory, parts),
+            initial_memory: OnceLock::new(),
             known: Mutex::default(),
             taken: Condvar::new(),
         });
@@ -354,19 +375,37 @@ impl ImageWorkers {
         let (interrupts, its_interrupts) = UnixStream::pair()?;
         interrupts.set_nonblocking(true)?;
         let process = self.template.fork(&[its_channel.as_fd(), its_interrupts.as_fd()])?;
-        let control = Arc::new(WorkerControl { process, interrupts, exceeded_memory: AtomicBool::new(false) });
+        if self.initial_memory.get().is_none()
+            && let Some(bytes) = process.memory_bytes()
+        {
+            let _ = self.initial_memory.set(bytes);
+        }
+        let (usage, exceeded_memory) = (WorkerUsage::default(), AtomicBool::new(false));
+        let control = Arc::new(WorkerControl { process, interrupts, usage, exceeded_memory });
         Ok(Worker { channel, control, is_ready: false, runs: 0 })
     }
 
-    /// Returns the workers that have been idle for too long, and whether there is none without an owner.
+    /// Returns whether a worker without an interpreter holds memory that its owner would not be charged with.
+    fn holds_uncharged(&self, control: &WorkerControl) -> bool {
+        control
+            .usage
+            .holds_uncharged(|| Some(control.process.memory_bytes()?.saturating_sub(*self.initial_memory.get()?)))
+    }
+
+    /// Returns the workers that have been idle for too long or hold memory, and whether there is none without an owner.
     fn expire(&self) -> (Vec<IdleWorker>, bool) {
         let mut known = self.known.lock();
         let limit = self.options.idle;
-        let expired = known.idle.extract_if(.., |idle| idle.since.elapsed() > limit).collect();
+        let expired = known.idle.extract_if(.., |idle| {
+            let time = idle.since.elapsed();
+            time > limit || (time > FREEING_TIME && self.holds_uncharged(&idle.worker.control))
+        });
+        let expired = expired.collect();
         (expired, known.fresh.is_none())
     }
 
-    /// Kills the workers that use more memory than they may. Returns whether the memory of all can be read.
+    /// Kills the workers that use more memory than they may, and counts processor time. Returns whether the memory of
+    /// all can be read.
     fn check_memory(&self) -> bool {
         let owned: Vec<Arc<WorkerControl>> = {
             let mut known = self.known.lock();
@@ -375,7 +414,8 @@ impl ImageWorkers {
         };
         let mut can_read = true;
         for control in owned {
-            can_read &= control.check_memory(self.memory);
+            can_read &= control.check_memory(self.memory, self.initial_memory.get().copied());
+            control.count_processor_time();
         }
         can_read
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use belljar_core::kernel::InterruptHandle;
-use belljar_core::{ExitReason, LimitKind, Limits};
+use belljar_core::{ExitReason, LimitKind, Limits, UsageMeter};
 use belljar_python::GuestReturn;
 use belljar_python::isolation::{
     InterpreterProcess, ProcessCall, ProcessHost, ProcessHostCall, ProcessHostReply, ProcessReturn, RemoteSignals,
@@ -30,6 +30,8 @@ const READY_TIMEOUT: Duration = Duration::from_secs(20);
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 /// The most calls of the host in one call of the guest package.
 const MAX_HOST_CALLS: u32 = 100_000;
+/// The most times that the memory of an interpreter may be asked to grow in one call of the guest package.
+const MAX_GROWTHS: u32 = 100_000;
 /// The longest name of a call of the host, in bytes.
 const MAX_HOST_NAME: usize = 64;
 /// The most workers that are tried until one reads its commands.
@@ -44,6 +46,7 @@ pub(crate) struct RemoteInterpreter {
     handle: Arc<RemoteHandle>,
     pub(crate) number: u64,
     pub(crate) limits: InterpreterLimits,
+    memory: InitialMemory,
     owner: Option<Arc<str>>,
     workers: Arc<ImageWorkers>,
     pub(crate) is_restored: bool,
@@ -55,6 +58,23 @@ pub(crate) struct RemoteInterpreter {
     has_ended: bool,
     /// The bytes of output that the code may still write.
     output_left: u64,
+}
+
+/// The memory that an interpreter begins with.
+#[derive(Clone)]
+pub(crate) struct InitialMemory {
+    /// The meter of its owner, which is charged with it.
+    pub(crate) meter: Option<Arc<dyn UsageMeter>>,
+    pub(crate) bytes: u64,
+}
+
+impl InitialMemory {
+    /// Charges the owner with the interpreter, which is in this worker from now on.
+    fn begin(&self, worker: &Worker) {
+        worker.control.usage.begin(self.meter.clone(), self.bytes);
+        // The time until then is not that of the owner's code.
+        worker.control.count_processor_time();
+    }
 }
 
 /// The reason why a worker is ended.
@@ -75,9 +95,11 @@ impl RemoteInterpreter {
         worker: Worker,
         number: u64,
         limits: &Limits,
+        memory: InitialMemory,
         owner: Option<Arc<str>>,
         workers: Arc<ImageWorkers>,
     ) -> Self {
+        memory.begin(&worker);
         let state = HandleState {
             worker: Some(worker.control.clone()),
             was_killed: false,
@@ -90,6 +112,7 @@ impl RemoteInterpreter {
             handle: Arc::new_cyclic(|this| RemoteHandle { this: this.clone(), number, state: Mutex::new(state) }),
             number,
             limits: limits.into(),
+            memory,
             owner,
             workers,
             is_restored: false,
@@ -106,8 +129,11 @@ impl RemoteInterpreter {
         self.handle.state.lock().keeps_worker = true;
     }
 
-    /// Ends the worker, which has failed.
+    /// Takes the worker, in which the interpreter is no longer. Returns whether it was killed, too.
     pub(crate) fn end_worker(&mut self) -> (bool, Option<Worker>) {
+        if let Some(worker) = &self.worker {
+            worker.control.usage.end();
+        }
         (self.handle.disarm(), self.worker.take())
     }
 
@@ -121,6 +147,10 @@ impl RemoteInterpreter {
         let Ok(worker) = self.workers.take(self.owner.as_ref()) else { return false };
         state.worker = Some(worker.control.clone());
         drop(state);
+        if let Some(ended) = &self.worker {
+            ended.control.usage.end();
+        }
+        self.memory.begin(&worker);
         self.worker = Some(worker);
         self.is_restored = false;
         true
@@ -143,7 +173,8 @@ impl RemoteInterpreter {
         let time = TimeLimits::from(call.limits);
         let (arguments, files) = (call.arguments.to_owned(), call.files.to_vec());
         let &ProcessCall { function, is_new_cell, asleep, .. } = call;
-        let command = Command::Call { function, arguments, files, time, is_new_cell, asleep };
+        let asks_memory = worker.control.usage.limits_memory();
+        let command = Command::Call { function, arguments, files, time, is_new_cell, asleep, asks_memory };
         frames::append(&mut commands, &command).map_err(FrameError::from)?;
         timed_channel::write(&worker.channel, &commands, deadline).map_err(FrameError::from)?;
         let mut channel = BufReader::with_capacity(BUFFER, TimedChannel::new(&worker.channel, deadline));
@@ -152,7 +183,7 @@ impl RemoteInterpreter {
             worker.is_ready = true;
             channel.get_mut().set_deadline(deadline);
         }
-        let mut host_calls = 0;
+        let (mut host_calls, mut growths) = (0, 0);
         loop {
             let event = frames::read::<Event>(&mut channel)?;
             self.has_begun = true;
@@ -185,6 +216,16 @@ impl RemoteInterpreter {
                     frames::append(&mut reply, &Command::HostReply { result, files }).map_err(FrameError::from)?;
                     timed_channel::write(&worker.channel, &reply, deadline).map_err(FrameError::from)?;
                 }
+                Event::Grow(bytes) if asks_memory => {
+                    growths += 1;
+                    if growths > MAX_GROWTHS || bytes == 0 || bytes > self.limits.memory {
+                        return Err(WorkerFailure::Excess);
+                    }
+                    let mut reply = Vec::new();
+                    let command = Command::Grown(worker.control.usage.grow(bytes));
+                    frames::append(&mut reply, &command).map_err(FrameError::from)?;
+                    timed_channel::write(&worker.channel, &reply, deadline).map_err(FrameError::from)?;
+                }
                 Event::Returned { result, files, peak_memory, has_used_streams } => {
                     check_files(&files)?;
                     // Nothing follows before the next command.
@@ -197,7 +238,12 @@ impl RemoteInterpreter {
                         files,
                     });
                 }
-                Event::Ready | Event::Started(_) | Event::Files(_) | Event::StatePart(_) | Event::Saved(_) => {
+                Event::Ready
+                | Event::Started(_)
+                | Event::Files(_)
+                | Event::StatePart(_)
+                | Event::Saved(_)
+                | Event::Grow(_) => {
                     return Err(WorkerFailure::Unexpected);
                 }
             }
@@ -237,6 +283,9 @@ impl InterpreterProcess for RemoteInterpreter {
             result = self.try_call(call, host);
         }
         drop(call_end);
+        if let Some(worker) = &self.worker {
+            worker.control.count_processor_time();
+        }
         let failure = match result {
             Ok(returned) => {
                 if returned.returned.result.is_err() {

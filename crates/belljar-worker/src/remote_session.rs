@@ -57,7 +57,9 @@ impl RemoteInterpreter {
         read: impl FnOnce(&mut Source<'_>) -> Result<T, WorkerFailure>,
     ) -> Result<T, WorkerFailure> {
         let Some(worker) = &mut self.worker else { return Err(FrameError::Closed.into()) };
+        worker.control.usage.begin_exchange();
         let result = exchange(worker, timeout, commands, read);
+        worker.control.usage.end_exchange();
         if let Err(failure) = &result {
             tracing::warn!(%failure, "the worker process of a session has failed");
             drop(self.end_worker());

@@ -4,10 +4,11 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use belljar_core::Limits;
 use belljar_core::kernel::InterruptHandle as _;
+use belljar_core::{Limits, MeterScope, UsageMeter};
 use belljar_emscripten::console::{OutputSink, Stream as ConsoleStream};
 use belljar_emscripten::pagemap::set_pagemap;
 use belljar_emscripten::stop::StopHandle;
@@ -101,12 +102,16 @@ fn receive_interrupts(mut control: UnixStream, current: &Current) {
 fn serve(shared: &Shared, channel: &Arc<Channel>, current: &Current) -> io::Result<()> {
     seal(SealLimits { memory_bytes: shared.worker_memory }).map_err(|failure| io::Error::other(failure.to_string()))?;
     channel.send(&Event::Ready)?;
+    // Interpreters that are created on this thread count their memory with it.
+    let meter = Arc::new(AskingMeter { channel: channel.clone(), asks: AtomicBool::new(false) });
+    let _scope = MeterScope::enter(meter.clone());
     let mut interpreters =
         Interpreters { shared, channel, current, running: Err(NOT_RUNNING.into()), next: None, state: Vec::new() };
     loop {
         match channel.receive() {
             Ok(Command::Restore { number, limits }) => interpreters.start(number, limits),
-            Ok(Command::Call { function, arguments, files, time, is_new_cell, asleep }) => {
+            Ok(Command::Call { function, arguments, files, time, is_new_cell, asleep, asks_memory }) => {
+                meter.asks.store(asks_memory, Ordering::Relaxed);
                 let event = match &mut interpreters.running {
                     Ok(running) => {
                         if is_new_cell {
@@ -118,6 +123,7 @@ fn serve(shared: &Shared, channel: &Arc<Channel>, current: &Current) -> io::Resu
                     }
                     Err(reason) => failed_call(reason.clone()),
                 };
+                meter.asks.store(false, Ordering::Relaxed);
                 channel.send(&event)?;
             }
             Ok(Command::Discard) => interpreters.discard(),
@@ -131,7 +137,9 @@ fn serve(shared: &Shared, channel: &Arc<Channel>, current: &Current) -> io::Resu
                 channel.send(&Event::Files(request.handle(running)))?;
             }
             Ok(Command::Save(part)) => interpreters.save(part)?,
-            Ok(Command::HostReply { .. }) => return Err(io::Error::other("a reply without a call")),
+            Ok(Command::HostReply { .. } | Command::Grown(_)) => {
+                return Err(io::Error::other("a reply without a call"));
+            }
             Err(FrameError::Closed | FrameError::Unread) => return Ok(()),
             Err(error) => return Err(io::Error::other(error)),
         }
@@ -292,6 +300,45 @@ impl Channel {
 
     fn receive(&self) -> Result<Command, FrameError> {
         frames::read(&mut *self.0.lock())
+    }
+}
+
+/// Asks the broker before the memory of an interpreter grows.
+struct AskingMeter {
+    channel: Arc<Channel>,
+    /// True during a call whose memory is to be asked for.
+    asks: AtomicBool,
+}
+
+impl UsageMeter for AskingMeter {
+    fn grow_memory(&self, bytes: u64) -> bool {
+        if !self.asks.load(Ordering::Relaxed) {
+            return true;
+        }
+        let reply = self.channel.send(&Event::Grow(bytes)).map(|()| self.channel.receive());
+        let Ok(Ok(Command::Grown(is_granted))) = reply else { std::process::exit(FAILED) };
+        is_granted
+    }
+
+    // The broker knows what an interpreter begins with, and when it ends; it reads the processor time by itself.
+    fn add_memory(&self, _: u64) {}
+
+    fn release_memory(&self, _: u64) {}
+
+    fn limits_memory(&self) -> bool {
+        self.asks.load(Ordering::Relaxed)
+    }
+
+    fn limits_processor_time(&self) -> bool {
+        false
+    }
+
+    fn add_processor_time(&self, _: Duration) {}
+
+    fn add_network(&self, _: u64) {}
+
+    fn check_network(&self) -> Result<(), String> {
+        Ok(())
     }
 }
 

@@ -40,9 +40,9 @@ pub(crate) struct QuotaOptions {
 }
 
 impl QuotaOptions {
-    /// Creates the owners of a server. `has_processes` is set if code runs in native kernels or worker processes.
-    pub(crate) fn tenants(&self, has_processes: bool) -> Result<Tenants, CommandError> {
-        let table = self.table(has_processes)?;
+    /// Creates the owners of a server. `has_kernels` is set if code runs in native kernels.
+    pub(crate) fn tenants(&self, has_kernels: bool) -> Result<Tenants, CommandError> {
+        let table = self.table(has_kernels)?;
         let timeout = Some(self.queue_timeout).filter(|timeout| !timeout.is_zero());
         let tenants = Tenants::new(table, timeout);
         let thresholds = LoadThresholds { stall: self.shed_pressure.into(), used: self.shed_memory.into() };
@@ -55,39 +55,35 @@ impl QuotaOptions {
     ///
     /// # Errors
     /// Returns an error if the file cannot be read, is not valid, or has quotas that do not apply to the server's code
-    /// (`has_processes`, as for [`Self::tenants`]). The server then keeps the quotas that it has.
-    pub(crate) fn reload(&self, tenants: &Tenants, has_processes: bool) -> Result<bool, CommandError> {
+    /// (`has_kernels`, as for [`Self::tenants`]). The server then keeps the quotas that it has.
+    pub(crate) fn reload(&self, tenants: &Tenants, has_kernels: bool) -> Result<bool, CommandError> {
         if self.quotas.is_some() {
-            tenants.replace_quotas(self.table(has_processes)?);
+            tenants.replace_quotas(self.table(has_kernels)?);
         }
         Ok(self.quotas.is_some())
     }
 
     /// Returns the quotas of the options and the file.
-    fn table(&self, has_processes: bool) -> Result<QuotaTable, CommandError> {
+    fn table(&self, has_kernels: bool) -> Result<QuotaTable, CommandError> {
         let mut defaults = QuotaSettings::default();
         for quota in &self.quota {
             defaults.extend(quota);
         }
         let table = self.quotas.as_deref().map(read).transpose()?.unwrap_or_default();
         let table = table.with_defaults(&defaults);
-        if has_processes {
-            check_processes(&table)?;
+        if has_kernels {
+            check_kernels(&table)?;
         }
         Ok(table)
     }
 }
 
-/// Checks that no quota is set that does not apply to code in native kernels and worker processes.
-fn check_processes(table: &QuotaTable) -> Result<(), CommandError> {
+/// Checks that no quota is set that does not apply to code in native kernels.
+fn check_kernels(table: &QuotaTable) -> Result<(), CommandError> {
     let unsupported = [QuotaKind::Memory, QuotaKind::Processor, QuotaKind::Network];
     match unsupported.into_iter().find(|kind| table.limits(*kind)) {
-        Some(kind) => Err(CommandError::new(format!(
-            "--quotas: the quota `{kind}` does not apply to native kernels and worker processes"
-        ))
-        .with_hint(
-            "leave it out, or use --sandbox wasm and --isolation thread; --session-memory limits each native kernel",
-        )),
+        Some(kind) => Err(CommandError::new(format!("--quotas: the quota `{kind}` does not apply to native kernels"))
+            .with_hint("leave it out, or use --sandbox wasm; --session-memory limits each native kernel")),
         None => Ok(()),
     }
 }
@@ -106,4 +102,17 @@ fn read(file: &Path) -> Result<QuotaTable, CommandError> {
     let text = std::fs::read_to_string(file).map_err(|error| failed(&error))?;
     let parsed = QuotaTable::parse(&text);
     Ok(parsed.map_err(|error| format!("--quotas: {}: {error}", file.display()))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotas_that_do_not_apply_to_native_kernels_are_refused() {
+        for (text, is_refused) in [("memory = 1000", true), ("processor = 3", true), ("runs = 2", false)] {
+            let table = QuotaTable::parse(&format!("[owner.alice]\n{text}\n")).unwrap();
+            assert_eq!(check_kernels(&table).is_err(), is_refused, "{text}");
+        }
+    }
 }

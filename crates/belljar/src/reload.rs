@@ -12,8 +12,8 @@ pub(crate) struct Reload {
     pub(crate) options: HttpOptions,
     pub(crate) quotas: QuotaOptions,
     pub(crate) tenants: Tenants,
-    /// Set if code runs in native kernels or worker processes, to which some quotas do not apply.
-    pub(crate) has_processes: bool,
+    /// Set if code runs in native kernels, to which some quotas do not apply.
+    pub(crate) has_kernels: bool,
 }
 
 impl Reload {
@@ -32,7 +32,7 @@ impl Reload {
                     Ok(false) => eprintln!("belljar: SIGHUP: there are no tokens and no certificate to read again"),
                     Err(error) => eprintln!("belljar: kept the tokens and the certificate as they were: {error}"),
                 }
-                match self.quotas.reload(&self.tenants, self.has_processes) {
+                match self.quotas.reload(&self.tenants, self.has_kernels) {
                     Ok(true) => eprintln!("belljar: read the quotas again"),
                     Ok(false) => {}
                     Err(error) => eprintln!("belljar: kept the quotas as they were: {error}"),

@@ -52,7 +52,7 @@ impl IsolatedSession {
         (start, renewal): (SessionStart<'_>, Renewal),
         progress: &dyn Progress,
     ) -> Result<Self, KernelError> {
-        let request = SessionRequest { packages, limits: &limits, start };
+        let request = SessionRequest { packages, limits: &limits, memory: image.memory_size(), start };
         let process = processes.start_session(&request, progress)?;
         let handle = Arc::new(SessionHandle::new(process.interrupt_handle()));
         let host = IsolatedHost::with_output(Box::new(Discard), &limits);
@@ -154,7 +154,8 @@ impl IsolatedSession {
     /// Moves the interpreter into a process with these packages. No cell runs.
     fn move_to(&mut self, packages: &PackageSet, progress: &dyn Progress) -> Result<(), KernelError> {
         let state = self.save_state()?;
-        let request = SessionRequest { packages, limits: &self.interpreter.limits, start: SessionStart::State(&state) };
+        let (limits, memory) = (&self.interpreter.limits, self.image.memory_size());
+        let request = SessionRequest { packages, limits, memory, start: SessionStart::State(&state) };
         let process = self.processes.start_session(&request, progress)?;
         self.handle.replace(process.interrupt_handle());
         self.interpreter.process = process;

@@ -173,6 +173,15 @@ impl WorkerProcess {
         let pid = process_id(self.pidfd.as_fd())?;
         memory_limit::process_bytes(Path::new(&format!("/proc/{pid}")))
     }
+
+    /// Returns the processor time that all threads of the process have used, as the kernel measures it. Returns `None`
+    /// if the process has ended.
+    pub fn processor_time(&self) -> Option<Duration> {
+        let pid = process_id(self.pidfd.as_fd())?;
+        let time = syscalls::processor_time(pid).ok()?;
+        // The number of a process that has ended may be that of another one.
+        (!self.has_ended()).then_some(time)
+    }
 }
 
 impl Drop for WorkerProcess {
@@ -205,6 +214,7 @@ mod tests {
         }
         let worker = template.fork(&[]).unwrap();
         assert!(worker.memory_bytes().is_some_and(|bytes| bytes > 0));
+        assert!(worker.processor_time().is_some());
         drop(worker);
         assert!(!second.wait().unwrap().success());
         assert!(matches!(first.try_wait(), Ok(None)));

@@ -196,20 +196,17 @@ impl Tenant {
 
     /// Adds the processor time of a job.
     pub(crate) fn add_processor_time(&self, time: Duration) {
-        let rate = self.0.quotas.lock().processor_rate();
-        if let Some(rate) = rate {
-            self.0.processor.lock().add(time.as_secs_f64(), rate, Instant::now());
-        }
+        self.0.add_processor_time(time);
     }
 
     /// Returns whether the memory of the owner's code is limited.
     pub fn has_memory_quota(&self) -> bool {
-        self.0.quotas.lock().memory.is_some()
+        self.0.limits_memory()
     }
 
     /// Returns whether processor time is counted.
     pub(crate) fn has_processor_quota(&self) -> bool {
-        self.0.quotas.lock().processor.is_some()
+        self.0.limits_processor_time()
     }
 
     /// Checks that the owner may have another session; `in_table` is the number of those in the table of sessions.
@@ -315,6 +312,21 @@ impl UsageMeter for State {
 
     fn release_memory(&self, bytes: u64) {
         self.memory.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    fn limits_memory(&self) -> bool {
+        self.quotas.lock().memory.is_some()
+    }
+
+    fn limits_processor_time(&self) -> bool {
+        self.quotas.lock().processor.is_some()
+    }
+
+    fn add_processor_time(&self, time: Duration) {
+        let rate = self.quotas.lock().processor_rate();
+        if let Some(rate) = rate {
+            self.processor.lock().add(time.as_secs_f64(), rate, Instant::now());
+        }
     }
 
     fn add_network(&self, bytes: u64) {

@@ -136,7 +136,7 @@ pub(crate) fn http(
                 options: options.clone(),
                 quotas: arguments.serve.quotas.clone(),
                 tenants,
-                has_processes: arguments.serve.has_processes(),
+                has_kernels: arguments.serve.has_kernels(),
             };
             tokio::spawn(reload.on_hangup());
         }

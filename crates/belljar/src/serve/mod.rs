@@ -188,7 +188,7 @@ impl ServeArguments {
             None => self.wasm_backends(&mounts, network.clone(), global, tracker)?,
         };
         let Backends { runs, sessions, kind, python, installed, warm_up, workers } = backends;
-        let tenants = self.quotas.tenants(self.has_processes())?;
+        let tenants = self.quotas.tenants(self.has_kernels())?;
         // Sessions of the data directory find the quotas of their owners by these names.
         name_tokens(&tenants, tokens);
         let pool = GuestThreadPool::with_tenants(self.pool_limits(), tenants.clone(), runs.thread_runner());
@@ -328,9 +328,9 @@ impl ServeArguments {
         Ok(Backends { runs, sessions, kind: SandboxKind::Wasm, python, installed, warm_up, workers: Some(workers) })
     }
 
-    /// Returns whether code runs in native kernels or worker processes.
-    fn has_processes(&self) -> bool {
-        self.sandbox.sandbox != Sandbox::Wasm || self.isolation.is_process()
+    /// Returns whether code runs in native kernels.
+    fn has_kernels(&self) -> bool {
+        self.sandbox.sandbox != Sandbox::Wasm
     }
 
     /// Returns the place where code runs in a sandbox of this kind.

@@ -67,7 +67,7 @@ fn certificate_is_read_again() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn quotas_that_do_not_apply_to_worker_processes_are_refused_again() {
+fn quotas_of_memory_are_read_again_for_worker_processes() {
     use std::io::{BufRead as _, BufReader};
     use std::process::Stdio;
     use std::sync::{Arc, Mutex};
@@ -95,8 +95,11 @@ fn quotas_that_do_not_apply_to_worker_processes_are_refused_again() {
         });
     };
     hang_up_until("belljar: read the quotas again");
-    std::fs::write(&file, "[owner.alice]\nmemory = \"1GB\"\n").unwrap();
-    hang_up_until("belljar: kept the quotas as they were: --quotas: the quota `memory` does not apply");
+    std::fs::write(&file, "[owner.alice]\nmemroy = \"1GB\"\n").unwrap();
+    hang_up_until("belljar: kept the quotas as they were: ");
+    std::fs::write(&file, "[owner.alice]\nmemory = \"1GB\"\nprocessor = 30\n").unwrap();
+    shown.lock().unwrap().clear();
+    hang_up_until("belljar: read the quotas again");
     child.kill().unwrap();
     child.wait().unwrap();
 }

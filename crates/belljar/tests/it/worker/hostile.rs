@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_core::kernel::KernelError;
-use belljar_core::{ExitReason, LimitKind, Limits, NoProgress, Stream};
+use belljar_core::{ExitReason, LimitKind, Limits, MeterScope, NoProgress, Stream, current_meter};
 use belljar_python::isolation::{
-    FileReply, FileRequest, InterpreterProcesses as _, ProcessCall, ProcessHost, ProcessHostCall, ProcessHostReply,
-    RemoteSignals, SavedPart, SessionProcess, SessionRequest, SessionStart,
+    FileReply, FileRequest, InterpreterProcess, InterpreterProcesses as _, ProcessCall, ProcessHost, ProcessHostCall,
+    ProcessHostReply, RemoteSignals, SavedPart, SessionProcess, SessionRequest, SessionStart,
 };
 use belljar_python::packages::PackageSet;
 use belljar_python::{GuestFunction, GuestReturn, Options, Python, on_guest_thread};
@@ -66,6 +66,15 @@ SENT = {
     "end": [READY],
 }
 
+GROW = lambda number: frame(b"\x08" + number)
+SENT |= {
+    "works": [READY, VALUE],
+    "unasked-growth": [READY, GROW(b"\x80\x80\x04"), VALUE],
+    "growth-by-nothing": [READY, GROW(b"\0"), VALUE],
+    # Beyond the limit of one interpreter.
+    "growth-beyond-the-limit": [READY, GROW(b"\x80\x80\x80\x80\x08"), VALUE],
+}
+
 # Waits for the next command.
 COMMAND = None
 STARTED = frame(b"\4\0")
@@ -120,6 +129,22 @@ def worker(channel):
         while True:
             held.append(bytearray(b"x") * (16 << 20))
             time.sleep(0.03)
+    if mode == "works":
+        while True:
+            pass
+    if mode == "endless-growth":
+        while True:
+            channel.sendall(GROW(b"\x80\x80\x04"))
+    if mode == "grows-when-granted":
+        channel.recv(1 << 17)
+        granted = 0
+        while True:
+            # 16 MB
+            channel.sendall(GROW(b"\x80\x80\x80\x08"))
+            if channel.recv(1 << 10)[-1] == 0:
+                break
+            granted += 1
+        channel.sendall(OUTPUT(b"x" * granted) + VALUE)
     if mode != "end":
         time.sleep(600)
 
@@ -145,7 +170,7 @@ def main():
         host.sendmsg([json.dumps({"Forked": json.loads(data)["number"]}).encode()], rights)
         os.close(pidfd)
 
-for other in "endless-calls", "ends-before-a-reply", "grows":
+for other in "endless-calls", "endless-growth", "ends-before-a-reply", "grows", "grows-when-granted":
     SENT[other] = [READY]
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 main()
@@ -153,8 +178,8 @@ main()
 
 /// A host that counts what it receives.
 #[derive(Default)]
-struct CountingHost {
-    output: usize,
+pub(super) struct CountingHost {
+    pub(super) output: usize,
     calls: usize,
 }
 
@@ -183,12 +208,23 @@ fn run_call(limits: &Limits) -> ProcessCall<'_> {
 
 /// Calls an interpreter in a worker that behaves like `mode`.
 fn call(mode: &str) -> (GuestReturn, bool, CountingHost) {
+    call_and_then(mode, |_| {})
+}
+
+/// Calls an interpreter in a worker that behaves like `mode`, on the current meter, and does something before the
+/// interpreter is dropped.
+pub(super) fn call_and_then(
+    mode: &str,
+    then: impl FnOnce(&dyn InterpreterProcess) + Send,
+) -> (GuestReturn, bool, CountingHost) {
+    let meter = current_meter();
     let python = which::which("python3").unwrap().into_os_string();
     let command = vec![python, "-c".into(), TEMPLATE.into(), mode.into()];
     let options = Options { cache: Some(cache().to_owned()), ..Options::default() };
     let (wall_time, memory) = (Some(Duration::from_secs(8)), 64 << 20);
     let limits = Limits { wall_time, memory, output: 1_000_000, ..Limits::default() };
     let called = on_guest_thread(|| {
+        let _scope = meter.map(MeterScope::enter);
         let python = Python::open(&options, &NoProgress).unwrap();
         let pool = WorkerPool::new(&options, &limits, WorkerOptions { command, ..WorkerOptions::default() }).unwrap();
         pool.open(&python).unwrap();
@@ -199,6 +235,7 @@ fn call(mode: &str) -> (GuestReturn, bool, CountingHost) {
         let returned = process.call(&call, &mut host).returned;
         // A handle of an interpreter that has ended does nothing.
         process.interrupt_handle().interrupt();
+        then(&*process);
         (returned, process.is_dead(), host)
     });
     called.unwrap()
@@ -226,7 +263,7 @@ fn with_session<T: Send>(
     let worked = on_guest_thread(|| {
         let pool = WorkerPool::new(&options, &limits, WorkerOptions { command, ..WorkerOptions::default() }).unwrap();
         let packages = PackageSet::empty();
-        let request = SessionRequest { packages: &packages, limits: &limits, start: SessionStart::New };
+        let request = SessionRequest { packages: &packages, limits: &limits, memory: 0, start: SessionStart::New };
         work(pool.start_session(&request, &NoProgress), &limits)
     });
     worked.unwrap()

@@ -4,8 +4,10 @@
 mod calls;
 mod endings;
 mod hostile;
+mod hostile_use;
 mod owners;
 mod processes;
+mod quotas;
 mod sessions;
 
 use serde_json::json;
@@ -121,10 +123,9 @@ fn code_uses_packages() {
 
 #[test]
 fn unsupported_options_are_refused() {
-    let refused: [&[&str]; 4] = [
+    let refused: [&[&str]; 3] = [
         &["stdio", "--mount", "/tmp:/mnt"],
         &["stdio", "--allow-net", "example.com"],
-        &["stdio", "--quota", "memory=1GB"],
         &["streamable-http", "--port", "0", "--monty"],
     ];
     for options in refused {
