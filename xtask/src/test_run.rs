@@ -123,7 +123,7 @@ struct Report {
     names: BTreeSet<String>,
     /// The last lines of the output of each test that has failed.
     outputs: BTreeMap<String, VecDeque<String>>,
-    /// What the lines that follow belong to.
+    /// The section that the lines that follow belong to.
     section: Section,
     /// The number of tests that have failed, by the summaries of the programs.
     failed: usize,

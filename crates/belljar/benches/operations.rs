@@ -1,8 +1,8 @@
 //! The cost of the audit log and of the console: warm calls over HTTP to servers with and without them, in turns.
 //!
-//! Two servers have neither: the difference between them is that of chance. Each turn is a block of calls to one server,
-//! since it has the processor's caches to itself, as a server on a machine of its own. With `single` after `--`, a turn
-//! is one call: each call then finds the caches as four other servers have left them.
+//! Two servers have neither: the difference between them is that of chance. Each turn is a block of calls to one
+//! server, which then has the processor's caches to itself, as a server on a machine of its own. With `single` after
+//! `--`, a turn is one call: each call then finds the caches as four other servers have left them.
 
 mod support;
 

@@ -56,18 +56,16 @@ pub use session::SessionHistory;
 pub(crate) use session::{Absence, AbsenceReason};
 pub use snapshot::{CellSnapshot, CellState, RecordedCall};
 
-/// The number of cells that are recorded for a session.
-const MAX_CELLS: usize = 500;
-/// The numbers of cells and of absent sessions by which there may be more. The surplus is forgotten together: calls
-/// became slower once each of them forgot one record. The allocator then reuses the memory of that record for the next
-/// call, and memory that was not used for a thousand calls is likely in no cache of the processor.
-const SURPLUS_CELLS: usize = 64;
-const SURPLUS_ABSENT: usize = 128;
+/// The number of cells that are recorded for a session, and the number of calls that are kept after they have run code
+/// once. From then on, the allocator gives each record the memory of the one that was forgotten: with 500 cells and
+/// 1,000 calls, that memory was in no near cache of the processor, and each call took 2 % longer (docs/benchmarks.md).
+const MAX_CELLS: usize = 200;
+const MAX_ENDED_RUNS: usize = 200;
 /// The maximum number of bytes of the cells of a session, and of all sessions.
 const MAX_SESSION_BYTES: usize = 16 << 20;
 const MAX_BYTES: usize = 256 << 20;
 /// The number of absent sessions whose cells are kept: those that have ended, and those that were given up to the
-/// cluster's store. As many calls that have run code once are kept, too.
+/// cluster's store.
 const MAX_ABSENT: usize = 1000;
 /// The number of events that a slow reader of all sessions may be behind.
 const EVENT_CAPACITY: usize = 1024;
@@ -205,11 +203,8 @@ impl History {
         let mut known = self.known.lock();
         let KnownSessions { sessions, absent, ended_runs, .. } = &mut *known;
         let mut forgotten = Vec::new();
-        for queue in [absent, ended_runs] {
-            if queue.len() <= MAX_ABSENT + SURPLUS_ABSENT {
-                continue;
-            }
-            while queue.len() > MAX_ABSENT
+        for (queue, most) in [(absent, MAX_ABSENT), (ended_runs, MAX_ENDED_RUNS)] {
+            while queue.len() > most
                 && let Some((_, id)) = queue.pop_first()
             {
                 let Some(history) = sessions.remove(&id) else { continue };
@@ -272,10 +267,7 @@ impl History {
         } else {
             self.bytes.fetch_sub(before - now, Ordering::Relaxed);
         }
-        let has_surplus = state.cells.len() > MAX_CELLS + SURPLUS_CELLS;
-        while (has_surplus && state.cells.len() > MAX_CELLS)
-            || (state.bytes > MAX_SESSION_BYTES && state.cells.len() > 1)
-        {
+        while state.cells.len() > MAX_CELLS || (state.bytes > MAX_SESSION_BYTES && state.cells.len() > 1) {
             let Some(freed) = state.forget_oldest() else { break };
             self.bytes.fetch_sub(freed, Ordering::Relaxed);
         }

@@ -13,17 +13,16 @@ fn id() -> SessionId {
 fn old_cells_are_forgotten() {
     let history = Arc::new(History::default());
     let id = id();
-    let most = MAX_CELLS + SURPLUS_CELLS;
-    for _ in 0..most {
+    for _ in 0..MAX_CELLS {
         drop(CellGuard::new(history.begin_cell(&id, None, "1", false)));
     }
     let found = history.find(&id).unwrap();
-    assert_eq!(found.cells().len(), most);
+    assert_eq!(found.cells().len(), MAX_CELLS);
     drop(CellGuard::new(history.begin_cell(&id, None, "1", false)));
     let numbers: Vec<u64> = found.cells().iter().map(|cell| cell.number).collect();
-    assert_eq!((numbers.len(), numbers.last()), (MAX_CELLS, Some(&(most as u64 + 1))));
-    assert!(numbers.is_sorted() && numbers.first() == Some(&(SURPLUS_CELLS as u64 + 2)), "{numbers:?}");
-    assert_eq!(found.last().0, most as u64 + 1);
+    assert_eq!((numbers.len(), numbers.last()), (MAX_CELLS, Some(&(MAX_CELLS as u64 + 1))));
+    assert!(numbers.is_sorted() && numbers.first() == Some(&2), "{numbers:?}");
+    assert_eq!(found.last().0, MAX_CELLS as u64 + 1);
     let bytes = found.state.lock().bytes;
     assert_eq!((history.bytes.load(Ordering::Relaxed), bytes > 0), (bytes, true));
 }
@@ -75,7 +74,7 @@ fn refused_cells_are_forgotten_while_an_earlier_one_waits() {
     let history = Arc::new(History::default());
     let id = id();
     let waiting = CellGuard::new(history.begin_cell(&id, None, "input()", false));
-    for _ in 0..MAX_CELLS + SURPLUS_CELLS {
+    for _ in 0..MAX_CELLS {
         drop(CellGuard::new(history.begin_cell(&id, None, "1", false)));
     }
     let cells = history.find(&id).unwrap().cells();
@@ -90,14 +89,14 @@ fn ended_runs_are_bounded_and_displace_no_sessions() {
     history.session(&ended, None);
     history.set_absent(&ended, AbsenceReason::Completed);
     let waiting = history.begin_run(running.clone(), None, "1", CallCancellation::default());
-    for number in 0..=MAX_ABSENT + SURPLUS_ABSENT {
+    for number in 0..=MAX_ENDED_RUNS {
         assert_eq!(history.all().len(), number + 2);
         let mut run = history.begin_run(id(), None, "1", CallCancellation::default());
         run.end(Err("refused".into()));
         // The client has its answer before anything is forgotten.
         assert_eq!(history.all().len(), number + 3);
     }
-    assert_eq!(history.all().len(), MAX_ABSENT + 2);
+    assert_eq!(history.all().len(), MAX_ENDED_RUNS + 2);
     assert!(history.find(&ended).is_some());
     assert!(history.find(&running).is_some_and(|found| found.stop() && found.absence().is_none()));
     drop(waiting);
@@ -115,7 +114,7 @@ fn only_the_last_absent_sessions_stay() {
     history.set_absent(&returned, AbsenceReason::Away);
     history.session(&ended_twice, None);
     history.set_absent(&ended_twice, AbsenceReason::Completed);
-    for number in 0..MAX_ABSENT + SURPLUS_ABSENT {
+    for number in 0..MAX_ABSENT {
         if number == 100 {
             history.set_present(&returned);
             // An end is the last thing that is noted.

@@ -71,7 +71,7 @@ fn call_with_quota(mode: &str, megabytes: u64) -> (GuestReturn, CountingHost, Ar
 fn worker_that_grows_without_asking_is_killed_at_the_quota() {
     let (returned, _, quota) = call_with_quota("grows", 200);
     assert!(matches!(returned.result, Err(ExitReason::Limit(LimitKind::Memory))), "{returned:?}");
-    // What the kernel measured was charged.
+    // The owner was charged for the memory that the kernel has measured.
     let most = quota.most.load(Ordering::Relaxed) / MB;
     assert!((50..=200).contains(&most), "{most}");
 }
