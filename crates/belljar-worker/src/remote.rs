@@ -129,7 +129,7 @@ impl RemoteInterpreter {
         self.handle.state.lock().keeps_worker = true;
     }
 
-    /// Takes the worker, in which the interpreter is no longer. Returns whether it was killed, too.
+    /// Takes the worker away from an interpreter that has ended. Returns whether it was killed, too.
     pub(crate) fn end_worker(&mut self) -> (bool, Option<Worker>) {
         if let Some(worker) = &self.worker {
             worker.control.usage.end();

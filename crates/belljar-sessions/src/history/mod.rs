@@ -58,7 +58,7 @@ pub use snapshot::{CellSnapshot, CellState, RecordedCall};
 
 /// The number of cells that are recorded for a session, and the number of calls that are kept after they have run code
 /// once. From then on, the allocator gives each record the memory of the one that was forgotten: with 500 cells and
-/// 1,000 calls, that memory was in no near cache of the processor, and each call took 2 % longer (docs/benchmarks.md).
+/// 1,000 calls, that memory was in no near cache of the processor, and calls took longer (docs/benchmarks.md).
 const MAX_CELLS: usize = 200;
 const MAX_ENDED_RUNS: usize = 200;
 /// The maximum number of bytes of the cells of a session, and of all sessions.

@@ -12,7 +12,7 @@ use belljar_python::GuestReturn;
 
 const MB: u64 = 1 << 20;
 
-/// The meter of an owner with quotas. A quota of no memory is no limit.
+/// Meters the use of an owner with quotas. Memory of 0 bytes means no quota of memory.
 #[derive(Default)]
 struct Quota {
     memory: u64,
