@@ -103,6 +103,13 @@ impl Host {
         }
     }
 
+    /// Tells the network that the program waits for its connections.
+    pub(crate) fn announce_wait(&self) {
+        if let Some(network) = &self.network {
+            network.on_wait();
+        }
+    }
+
     /// Returns the recording of the program, or `None` without one.
     pub fn recording(&self) -> Option<&Recording> {
         self.clock.sources().as_recorded()
@@ -156,6 +163,7 @@ pub(crate) fn wait_for_socket<T>(
             return Ok(result);
         }
         let _pause = Pause::start(&host.stop);
+        host.announce_wait();
         if host.stop.sleep_until_change(seen, Duration::MAX)? == SleepResult::Signal {
             return Ok(Err(Errno::EINTR));
         }

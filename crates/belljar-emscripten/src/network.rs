@@ -3,9 +3,10 @@
 //! The embedder implements [`Network`], and decides for each connection whether it is allowed and where it leads. A
 //! program without a network cannot create sockets.
 
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 
 use crate::Errno;
 
@@ -25,10 +26,14 @@ pub trait Network: Send + Sync {
     /// # Errors
     /// Returns [`Errno::EACCES`] if the address is not allowed, and other numbers if no connection can be opened.
     fn connect(&self, address: SocketAddr) -> Result<Box<dyn Connection>, Errno>;
+
+    /// Is called when the program begins to wait for connections to change. Its limit on elapsed time is suspended
+    /// until the wait ends.
+    fn on_wait(&self) {}
 }
 
-/// A connection of a socket. No function blocks: [`io::ErrorKind::WouldBlock`] is returned instead. Dropping it closes
-/// the connection.
+/// A connection of a socket. No function waits for the far end: [`Errno::EAGAIN`] is returned instead. Dropping it
+/// closes the connection.
 pub trait Connection: Send + Sync {
     /// Returns which operations would not block. A connection that is being opened is neither readable nor writable.
     fn readiness(&self) -> Readiness;
@@ -37,19 +42,19 @@ pub trait Connection: Send + Sync {
     ///
     /// # Errors
     /// Returns an error if the connection has failed, or no bytes have arrived yet.
-    fn read(&self, buffer: &mut [u8], peek: bool) -> io::Result<usize>;
+    fn read(&self, buffer: &mut [u8], peek: bool) -> Result<usize, Errno>;
 
     /// Sends bytes; possibly fewer than given.
     ///
     /// # Errors
     /// Returns an error if the connection has failed, or no byte can be sent yet.
-    fn write(&self, data: &[u8]) -> io::Result<usize>;
+    fn write(&self, data: &[u8]) -> Result<usize, Errno>;
 
     /// Ends the given directions.
     fn shutdown(&self, read: bool, write: bool);
 
     /// Returns the error with which opening the connection failed, and forgets it.
-    fn take_error(&self) -> Option<io::Error>;
+    fn take_error(&self) -> Option<Errno>;
 
     /// Returns whether the connection has been opened.
     fn is_connected(&self) -> bool;
@@ -65,7 +70,7 @@ pub trait Connection: Send + Sync {
 }
 
 /// An error of [`Network::resolve`], with the numbers of `getaddrinfo`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ResolveError {
     /// The name does not exist (`EAI_NONAME`).
     Unknown,

@@ -12,6 +12,7 @@ use belljar_core::{
 use belljar_emscripten::console::{Console, OutputSink};
 use belljar_emscripten::fs::{Filesystem, Quota};
 use belljar_emscripten::host::Host;
+use belljar_emscripten::network::Network;
 use belljar_emscripten::recording::Recording;
 use belljar_emscripten::stop::{StopHandle, StopReason};
 use belljar_emscripten::termination::Termination;
@@ -53,7 +54,7 @@ pub struct Completions {
 }
 
 /// The time for which ended code waits for the records of its connections.
-const RECORD_TIMEOUT: Duration = Duration::from_millis(50);
+pub(crate) const RECORD_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// The time for completing input, which may run the program's code, such as `__dir__`.
 const COMPLETION_TIMEOUT: Duration = Duration::from_secs(2);
@@ -315,6 +316,11 @@ impl Interpreter {
 
     pub(crate) fn instance_mut(&mut self) -> &mut Instance {
         &mut self.instance
+    }
+
+    /// Sets what is behind the sockets of the code; without a network, it cannot create any.
+    pub fn set_network(&mut self, network: Option<Arc<dyn Network>>) {
+        self.host_mut().network = network;
     }
 
     pub(crate) fn host_mut(&mut self) -> &mut Host {

@@ -4,6 +4,8 @@
 //! their results, and handles what the code asks of the host. The process has the interpreter alone. All that comes
 //! from it is untrusted.
 
+mod network;
+
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -21,9 +23,13 @@ use crate::guest_call::{GuestFunction, GuestReturn};
 use crate::host_calls::CallError;
 pub use crate::host_calls::RemoteSignals;
 use crate::image::Image;
+use crate::network::HOST_CALLS as NETWORK_CALLS;
 use crate::packages::PackageSet;
 pub use crate::session_files::{
     FileFailure, FileReply, FileRequest, ListedFile, MAX_FILES as MAX_LISTED_FILES, MAX_LISTED_PATHS,
+};
+pub use network::{
+    ChangeObserver, ConnectionId, ConnectionState, MAX_TRANSFER, NetworkReply, NetworkRequest, NewConnection,
 };
 
 /// The processes that interpreters run in.
@@ -146,6 +152,8 @@ pub struct ProcessCall<'a> {
     pub is_new_cell: bool,
     /// The time by which the interpreter's clock is set forward first.
     pub asleep: Duration,
+    /// True if the code has a network, which is asked by [`ProcessHost::network`].
+    pub network: bool,
 }
 
 /// The end of a call of the guest package in another process.
@@ -216,7 +224,8 @@ pub fn at_most<'de, D: Deserializer<'de>, T: Deserialize<'de>, const MAX: usize>
 
 /// The calls of the guest to the host that a process passes on, by their names.
 pub fn forwarded_calls() -> impl Iterator<Item = &'static str> {
-    ["takes_images", "display", "install", "show", "input"].into_iter().chain(backend::CALL_NAMES)
+    let others = ["takes_images", "display", "install", "show", "input"];
+    others.into_iter().chain(backend::CALL_NAMES).chain(NETWORK_CALLS)
 }
 
 /// Returns the buffers of a request that the guest makes, at most `limit` bytes. For the process of the guest.
@@ -278,4 +287,9 @@ pub trait ProcessHost {
     /// The reason why the call is refused, for the author of the code.
     fn host_call(&mut self, call: ProcessHostCall<'_>, signals: &dyn RemoteSignals)
     -> Result<ProcessHostReply, String>;
+
+    /// Handles a request of the code's sockets, without waiting for the far end. `notify` is called when a connection
+    /// may have changed, from any thread, also after the call has ended. Returns `None` if the request is none that
+    /// [`belljar_emscripten`] makes: the process is no longer to be used.
+    fn network(&mut self, request: NetworkRequest, notify: &ChangeObserver) -> Option<NetworkReply>;
 }

@@ -118,9 +118,11 @@ pub fn rewrite_events(mut bytes: &[u8]) -> Vec<u8> {
 mod tests {
     use std::time::Duration;
 
+    use belljar_emscripten::Errno;
     use belljar_python::GuestFunction;
     use belljar_python::isolation::{
-        FileFailure, FileReply, FileRequest, ListedFile, MAX_LISTED_FILES, SavedPart, ValueFile,
+        FileFailure, FileReply, FileRequest, ListedFile, MAX_LISTED_FILES, NetworkReply, NetworkRequest, SavedPart,
+        ValueFile,
     };
 
     use super::*;
@@ -162,6 +164,9 @@ mod tests {
             Event::StatePart(vec![7; 2000]),
             Event::Saved(Ok(())),
             Event::Grow(u64::MAX),
+            Event::Network(NetworkRequest::Read { connection: 1, max: 2, peek: true }),
+            Event::Network(NetworkRequest::Connect(([127, 0, 0, 1], 80).into())),
+            Event::Waiting,
         ]
     }
 
@@ -183,6 +188,7 @@ mod tests {
                 is_new_cell: true,
                 asleep: Duration::from_micros(7),
                 asks_memory: true,
+                network: true,
             },
             Command::StatePart(vec![1; 3]),
             Command::StartSession { number: 8, limits, start: Some(SavedPart::Files) },
@@ -191,6 +197,7 @@ mod tests {
             Command::HostReply { result: Err("no".into()), files: files() },
             Command::Discard,
             Command::Grown(true),
+            Command::Network(NetworkReply::Read(Err(Errno::EAGAIN))),
         ];
         let mut frames = Vec::new();
         commands.iter().for_each(|command| append(&mut frames, command).unwrap());
@@ -216,6 +223,8 @@ mod tests {
             &[4],
             &[8],
             &[9],
+            &[9, 9],
+            &[11],
             &[5, 3],
             &[0xff],
             &[1, 2, 0],
@@ -228,7 +237,7 @@ mod tests {
         assert!(matches!(read_event(&(MAX_MESSAGE as u32 + 1).to_le_bytes()), Err(FrameError::TooLong(_))));
         // Longer than messages of their kind, of which nothing but the kind is read.
         assert!(matches!(read_event(&frame(&[0, 0])), Err(FrameError::TooLong(2))));
-        for kind in [0, 1, 2, 4, 5, 6, 7, 8] {
+        for kind in [0, 1, 2, 4, 5, 6, 7, 8, 9, 10] {
             let head = [&(MAX_MESSAGE as u32).to_le_bytes()[..], &[kind]].concat();
             assert!(matches!(read_event(&head), Err(FrameError::TooLong(MAX_MESSAGE))), "{kind}");
         }

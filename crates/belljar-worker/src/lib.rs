@@ -38,7 +38,7 @@
 //! A stream socket with frames: a length of four bytes, little-endian, and a message of `messages.rs` in the encoding
 //! of postcard. The first socket is used by turns: the broker sends a command and reads events until the worker has
 //! returned. The second has interrupts: the number of an interpreter in eight bytes, whose highest bit asks for its
-//! end.
+//! end, and whose second highest one tells of a change of its connections instead.
 //!
 //! | from the broker | when | meaning |
 //! | --- | --- | --- |
@@ -51,6 +51,7 @@
 //! | `Files` | between calls of a session | lists the files, reads a part of one, or writes one |
 //! | `Save` | between calls of a session | asks for its files, or its state |
 //! | `Grown` | after `Grow` | whether the memory may grow |
+//! | `Network` | after `Network` | the reply |
 //!
 //! | from the worker | when | meaning | bound |
 //! | --- | --- | --- | --- |
@@ -63,6 +64,8 @@
 //! | `StatePart` | after `Save` | the next part | 1 byte to 1 MiB; all together what the limits allow, at most 1 GiB |
 //! | `Saved` | ends the parts | all were sent, or the reason why not | 4 KiB |
 //! | `Grow` | during a call that has `asks_memory` | the interpreter's memory is to grow | 100,000 per call |
+//! | `Network` | during a call that has `network` | the sockets of the code ask for something | 256 KiB are read or written |
+//! | `Waiting` | during a call that has `network` | the limit of time is paused until the next message | the limit of waiting |
 //!
 //! Buffers of values cross with `Call`, `HostCall`, `HostReply` and `Returned`: bytes with a name of the guest's
 //! directory of such files, at most 10,000 of them. Calls of tools and functions are handled by the broker with the
@@ -80,6 +83,12 @@
 //! Where the owner has a quota of memory, the worker asks before its interpreter's memory grows. What the kernel
 //! measures beyond that is charged as well, and processor time is what the kernel measures (`usage.rs`).
 //!
+//! Connections of the code are in the broker, which checks the policy, and the worker's sockets ask for each operation:
+//! none of them waits for the far end. Code that waits is told of changes by the second socket, once until it asks
+//! again, and the limit of waiting (`--max-wait`) takes the place of that of time. The connections end with the
+//! interpreter that has opened them. A request for a connection that does not exist, or from code without a network,
+//! ends the worker.
+//!
 //! A worker is replaced, and its commands sent again, only if it has ended before it sent anything but `Ready`: code
 //! that has begun is never run twice. The worker of a session is not replaced: its session goes on from its last state.
 //!
@@ -90,7 +99,7 @@
 //!
 //! # Limits
 //!
-//! Interpreters in workers cannot yet use the network or directories of the host, or install packages while they run.
+//! Interpreters in workers cannot yet use directories of the host, or install packages while they run.
 //! Code of `run_python_code` cannot be saved while it waits, and cells only while they wait without their thread.
 
 #![cfg(target_os = "linux")]
@@ -99,6 +108,7 @@ mod frames;
 mod messages;
 mod pool;
 mod remote;
+mod remote_network;
 mod remote_session;
 mod serve;
 mod template;

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use belljar_core::{ExitReason, LimitKind, Limits, Stream};
 use belljar_python::GuestFunction;
-use belljar_python::isolation::{FileReply, FileRequest, MAX_LISTED_PATHS, SavedPart, ValueFile, at_most};
+use belljar_python::isolation::{
+    FileReply, FileRequest, MAX_LISTED_PATHS, MAX_TRANSFER, NetworkReply, NetworkRequest, SavedPart, ValueFile, at_most,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::frames::{MAX_MESSAGE, Message};
@@ -30,6 +32,8 @@ const MAX_FILES_REST: usize = 2 << 20;
 
 /// The bit of a number on the second socket that ends the interpreter instead of interrupting it.
 pub(crate) const END_SIGNAL: u64 = 1 << 63;
+/// The bit of a number on the second socket that tells the interpreter of a change of its connections instead.
+pub(crate) const CHANGE_SIGNAL: u64 = 1 << 62;
 
 /// A message of the broker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,9 +56,13 @@ pub(crate) enum Command {
         asleep: Duration,
         /// True if the worker asks before the interpreter's memory grows.
         asks_memory: bool,
+        /// True if the code has a network.
+        network: bool,
     },
     /// Replies to `Grow`: whether the memory may grow.
     Grown(bool),
+    /// Replies to `Network`.
+    Network(NetworkReply),
     /// Replies to a call of the host, with the buffers of the reply.
     HostReply { result: Result<String, String>, files: Vec<ValueFile> },
     /// Drops the interpreter.
@@ -108,6 +116,10 @@ pub(crate) enum Event {
     Saved(Result<(), String>),
     /// The interpreter's memory is to grow by a number of bytes.
     Grow(u64),
+    /// The sockets of the code ask for something.
+    Network(NetworkRequest),
+    /// The code waits for its connections, until the next message.
+    Waiting,
 }
 
 impl Message for Command {
@@ -129,6 +141,8 @@ impl Message for Event {
             6 => Some(MAX_STATE_PART + MAX_REST),
             // The kind, and a number of 64 bits.
             8 => Some(11),
+            9 => Some(MAX_TRANSFER + MAX_REST),
+            10 => Some(1),
             _ => None,
         }
     }

@@ -1,6 +1,7 @@
 //! An interpreter in a worker, on the side of the broker.
 
 use std::io::{BufReader, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -8,14 +9,14 @@ use belljar_core::kernel::InterruptHandle;
 use belljar_core::{ExitReason, LimitKind, Limits, UsageMeter};
 use belljar_python::GuestReturn;
 use belljar_python::isolation::{
-    InterpreterProcess, ProcessCall, ProcessHost, ProcessHostCall, ProcessHostReply, ProcessReturn, RemoteSignals,
-    ValueFile,
+    ChangeObserver, InterpreterProcess, ProcessCall, ProcessHost, ProcessHostCall, ProcessHostReply, ProcessReturn,
+    RemoteSignals, ValueFile,
 };
 use parking_lot::Mutex;
 
 use crate::frames::{self, FrameError};
 use crate::messages::{
-    Command, END_SIGNAL, Event, InterpreterLimits, MAX_HOST_REQUEST, MAX_OUTPUT, SeenSignals, TimeLimits,
+    CHANGE_SIGNAL, Command, END_SIGNAL, Event, InterpreterLimits, MAX_HOST_REQUEST, MAX_OUTPUT, SeenSignals, TimeLimits,
 };
 use crate::pool::{ImageWorkers, Worker, WorkerControl};
 use crate::timed_channel::{self, TimedChannel};
@@ -88,6 +89,8 @@ pub(crate) enum WorkerFailure {
     Excess,
     #[error("its code wrote more than it may")]
     Output,
+    #[error("its code waited for longer than it may")]
+    Waited,
 }
 
 impl RemoteInterpreter {
@@ -109,7 +112,7 @@ impl RemoteInterpreter {
         };
         Self {
             worker: Some(worker),
-            handle: Arc::new_cyclic(|this| RemoteHandle { this: this.clone(), number, state: Mutex::new(state) }),
+            handle: RemoteHandle::new(number, state),
             number,
             limits: limits.into(),
             memory,
@@ -163,6 +166,7 @@ impl RemoteInterpreter {
             self.output_left = self.limits.output;
         }
         let mut deadline = deadline(call.limits);
+        let mut waits = Waits::new(call.limits);
         let mut commands = Vec::new();
         if !self.is_restored {
             self.is_restored = true;
@@ -172,9 +176,9 @@ impl RemoteInterpreter {
         }
         let time = TimeLimits::from(call.limits);
         let (arguments, files) = (call.arguments.to_owned(), call.files.to_vec());
-        let &ProcessCall { function, is_new_cell, asleep, .. } = call;
+        let &ProcessCall { function, is_new_cell, asleep, network, .. } = call;
         let asks_memory = worker.control.usage.limits_memory();
-        let command = Command::Call { function, arguments, files, time, is_new_cell, asleep, asks_memory };
+        let command = Command::Call { function, arguments, files, time, is_new_cell, asleep, asks_memory, network };
         frames::append(&mut commands, &command).map_err(FrameError::from)?;
         timed_channel::write(&worker.channel, &commands, deadline).map_err(FrameError::from)?;
         let mut channel = BufReader::with_capacity(BUFFER, TimedChannel::new(&worker.channel, deadline));
@@ -185,7 +189,16 @@ impl RemoteInterpreter {
         }
         let (mut host_calls, mut growths) = (0, 0);
         loop {
-            let event = frames::read::<Event>(&mut channel)?;
+            let event = frames::read::<Event>(&mut channel);
+            if let Some(waited) = waits.end() {
+                let event = event.as_ref();
+                if event.is_err_and(|error| matches!(error, FrameError::TimedOut)) {
+                    return Err(WorkerFailure::Waited);
+                }
+                deadline = deadline.and_then(|deadline| deadline.checked_add(waited));
+                channel.get_mut().set_deadline(deadline);
+            }
+            let event = event?;
             self.has_begun = true;
             match event {
                 Event::Output { stream, bytes } => {
@@ -226,6 +239,15 @@ impl RemoteInterpreter {
                     frames::append(&mut reply, &command).map_err(FrameError::from)?;
                     timed_channel::write(&worker.channel, &reply, deadline).map_err(FrameError::from)?;
                 }
+                Event::Network(request) if network => {
+                    // Changes from now on are not in the reply.
+                    self.handle.has_unseen_change.store(false, Ordering::SeqCst);
+                    let reply = host.network(request, &self.handle.notify).ok_or(WorkerFailure::Excess)?;
+                    let mut frame = Vec::new();
+                    frames::append(&mut frame, &Command::Network(reply)).map_err(FrameError::from)?;
+                    timed_channel::write(&worker.channel, &frame, deadline).map_err(FrameError::from)?;
+                }
+                Event::Waiting if network => channel.get_mut().set_deadline(waits.begin()),
                 Event::Returned { result, files, peak_memory, has_used_streams } => {
                     check_files(&files)?;
                     // Nothing follows before the next command.
@@ -243,7 +265,9 @@ impl RemoteInterpreter {
                 | Event::Files(_)
                 | Event::StatePart(_)
                 | Event::Saved(_)
-                | Event::Grow(_) => {
+                | Event::Grow(_)
+                | Event::Network(_)
+                | Event::Waiting => {
                     return Err(WorkerFailure::Unexpected);
                 }
             }
@@ -305,6 +329,7 @@ impl InterpreterProcess for RemoteInterpreter {
             _ if was_killed => ExitReason::Cancelled,
             _ if has_exceeded_memory => ExitReason::Limit(LimitKind::Memory),
             WorkerFailure::Output => ExitReason::Limit(LimitKind::Output),
+            WorkerFailure::Waited => ExitReason::Limit(LimitKind::WaitTime),
             WorkerFailure::Frame(FrameError::TimedOut) => ExitReason::Limit(LimitKind::WallTime),
             failure => {
                 tracing::warn!(%failure, "a worker process has failed");
@@ -353,6 +378,34 @@ fn deadline(limits: &Limits) -> Option<Instant> {
     Instant::now().checked_add(time)
 }
 
+/// The waits of a call for its connections.
+struct Waits {
+    /// The time that is left for them; `None` without a limit.
+    left: Option<Duration>,
+    /// The beginning of the wait, while there is one.
+    since: Option<Instant>,
+}
+
+impl Waits {
+    fn new(limits: &Limits) -> Self {
+        Self { left: limits.wait_time, since: None }
+    }
+
+    /// Begins a wait. Returns the time at which it has to end.
+    fn begin(&mut self) -> Option<Instant> {
+        let now = Instant::now();
+        self.since = Some(now);
+        now.checked_add(self.left?.checked_add(RETURN_GRACE)?)
+    }
+
+    /// Ends the wait, if there is one. Returns its time.
+    fn end(&mut self) -> Option<Duration> {
+        let waited = self.since.take()?.elapsed();
+        self.left = self.left.map(|left| left.saturating_sub(waited));
+        Some(waited)
+    }
+}
+
 /// The signals for code that waits for a reply of this process.
 struct CallSignals<'a> {
     handle: &'a RemoteHandle,
@@ -376,6 +429,10 @@ pub(crate) struct RemoteHandle {
     this: Weak<Self>,
     number: u64,
     state: Mutex<HandleState>,
+    /// True if a connection has changed since the worker has asked for anything about connections.
+    has_unseen_change: AtomicBool,
+    /// Tells the worker of a change.
+    notify: ChangeObserver,
 }
 
 struct HandleState {
@@ -400,6 +457,35 @@ impl Drop for CallEnd<'_> {
 }
 
 impl RemoteHandle {
+    fn new(number: u64, state: HandleState) -> Arc<Self> {
+        Arc::new_cyclic(|this: &Weak<Self>| {
+            let handle = this.clone();
+            let notify = Arc::new(move || {
+                if let Some(handle) = handle.upgrade() {
+                    handle.tell_of_change();
+                }
+            });
+            Self {
+                this: this.clone(),
+                number,
+                state: Mutex::new(state),
+                has_unseen_change: AtomicBool::new(false),
+                notify,
+            }
+        })
+    }
+
+    /// Tells the worker that a connection may have changed, unless it has not asked since it was told.
+    fn tell_of_change(&self) {
+        if self.has_unseen_change.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        if let Some(worker) = &self.state.lock().worker {
+            // It may have ended. A worker that does not read its signals is one of an attacker's, and waits for ever.
+            let _ = (&worker.interrupts).write_all(&(self.number | CHANGE_SIGNAL).to_le_bytes());
+        }
+    }
+
     /// Begins a call, which ends when the result is dropped.
     fn begin_call(&self) -> CallEnd<'_> {
         let mut state = self.state.lock();

@@ -10,6 +10,7 @@ use std::time::Duration;
 use belljar_core::kernel::InterruptHandle as _;
 use belljar_core::{Limits, MeterScope, UsageMeter};
 use belljar_emscripten::console::{OutputSink, Stream as ConsoleStream};
+use belljar_emscripten::network::Network;
 use belljar_emscripten::pagemap::set_pagemap;
 use belljar_emscripten::stop::StopHandle;
 use belljar_emscripten::watchdog::{DeadlineGuard, TimeLimits};
@@ -26,13 +27,14 @@ use serde_json::value::RawValue;
 
 use crate::frames::{self, FrameError};
 use crate::messages::{
-    self, Command, END_SIGNAL, EndReason, Event, InterpreterLimits, MAX_BUFFERS, MAX_OUTPUT, MAX_REASON, MAX_STATE,
-    MAX_STATE_PART, OutputStream, SeenSignals,
+    self, CHANGE_SIGNAL, Command, END_SIGNAL, EndReason, Event, InterpreterLimits, MAX_BUFFERS, MAX_OUTPUT, MAX_REASON,
+    MAX_STATE, MAX_STATE_PART, OutputStream, SeenSignals,
 };
+use crate::remote_network::RemoteNetwork;
 use crate::template::Shared;
 
 /// The exit status of a worker whose channel has failed, or that could not be sealed.
-const FAILED: i32 = 125;
+pub(crate) const FAILED: i32 = 125;
 /// The reason for the failure of calls without an interpreter.
 const NOT_RUNNING: &str = "no interpreter runs";
 /// The size of the stack of the thread that receives interrupts, in bytes.
@@ -49,6 +51,8 @@ struct CurrentInterpreter {
     interrupts: (u64, u64),
     /// The interpreter that was ended last, which may not be created yet.
     ended: u64,
+    /// The network of the interpreter that runs.
+    network: Option<RemoteNetwork>,
 }
 
 impl CurrentInterpreter {
@@ -84,8 +88,14 @@ fn receive_interrupts(mut control: UnixStream, current: &Current) {
     let mut number = [0; 8];
     while control.read_exact(&mut number).is_ok() {
         let signal = u64::from_le_bytes(number);
-        let (number, is_end) = (signal & !END_SIGNAL, signal & END_SIGNAL != 0);
+        let (number, is_end) = (signal & !(END_SIGNAL | CHANGE_SIGNAL), signal & END_SIGNAL != 0);
         let mut current = current.lock();
+        if signal & CHANGE_SIGNAL != 0 {
+            if let Some(network) = &current.network {
+                network.notify();
+            }
+            continue;
+        }
         match is_end {
             true => current.ended = number,
             false => current.interrupts = (number, current.interrupts_of(number) + 1),
@@ -105,12 +115,23 @@ fn serve(shared: &Shared, channel: &Arc<Channel>, current: &Current) -> io::Resu
     // Interpreters that are created on this thread count their memory with it.
     let meter = Arc::new(AskingMeter { channel: channel.clone(), asks: AtomicBool::new(false) });
     let _scope = MeterScope::enter(meter.clone());
+    let network = RemoteNetwork::new(channel.clone());
+    current.lock().network = Some(network.clone());
     let mut interpreters =
         Interpreters { shared, channel, current, running: Err(NOT_RUNNING.into()), next: None, state: Vec::new() };
     loop {
         match channel.receive() {
             Ok(Command::Restore { number, limits }) => interpreters.start(number, limits),
-            Ok(Command::Call { function, arguments, files, time, is_new_cell, asleep, asks_memory }) => {
+            Ok(Command::Call {
+                function,
+                arguments,
+                files,
+                time,
+                is_new_cell,
+                asleep,
+                asks_memory,
+                network: has_network,
+            }) => {
                 meter.asks.store(asks_memory, Ordering::Relaxed);
                 let event = match &mut interpreters.running {
                     Ok(running) => {
@@ -119,7 +140,11 @@ fn serve(shared: &Shared, channel: &Arc<Channel>, current: &Current) -> io::Resu
                             running.redirect(streams(channel));
                         }
                         running.advance_clock(asleep);
-                        call(running, function, &arguments, &files, time)
+                        running.set_network(has_network.then(|| Arc::new(network.clone()) as Arc<dyn Network>));
+                        network.set_called(true);
+                        let event = call(running, function, &arguments, &files, time);
+                        network.set_called(false);
+                        event
                     }
                     Err(reason) => failed_call(reason.clone()),
                 };
@@ -137,7 +162,7 @@ fn serve(shared: &Shared, channel: &Arc<Channel>, current: &Current) -> io::Resu
                 channel.send(&Event::Files(request.handle(running)))?;
             }
             Ok(Command::Save(part)) => interpreters.save(part)?,
-            Ok(Command::HostReply { .. } | Command::Grown(_)) => {
+            Ok(Command::HostReply { .. } | Command::Grown(_) | Command::Network(_)) => {
                 return Err(io::Error::other("a reply without a call"));
             }
             Err(FrameError::Closed | FrameError::Unread) => return Ok(()),
@@ -289,16 +314,16 @@ impl Interpreters<'_> {
 }
 
 /// The worker's end of the channel.
-struct Channel(Mutex<UnixStream>);
+pub(crate) struct Channel(Mutex<UnixStream>);
 
 impl Channel {
-    fn send(&self, event: &Event) -> io::Result<()> {
+    pub(crate) fn send(&self, event: &Event) -> io::Result<()> {
         let mut frame = Vec::new();
         frames::append(&mut frame, event)?;
         self.0.lock().write_all(&frame)
     }
 
-    fn receive(&self) -> Result<Command, FrameError> {
+    pub(crate) fn receive(&self) -> Result<Command, FrameError> {
         frames::read(&mut *self.0.lock())
     }
 }

@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::mount::{HostEntry, HostFile};
 use super::node::{Device, Node, NodeId, NodeKind, PIPE_CAPACITY};
 use super::path_resolution::PathTarget;
@@ -57,7 +59,7 @@ pub(super) struct Descriptors {
 }
 
 /// The result of `poll` for one descriptor.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Readiness {
     /// A read would not block.
     pub readable: bool,

@@ -3,8 +3,9 @@
 //! A connection belongs to one instance. Copies of the files, and snapshots of them, contain the socket without its
 //! connection: every operation on it fails with [`Errno::ECONNRESET`].
 
-use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
 
 use super::descriptors::Target;
 use super::{Filesystem, OpenFlags, Readiness};
@@ -13,7 +14,7 @@ use crate::host::NETWORK;
 use crate::network::Connection;
 
 /// The domain of a socket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SocketFamily {
     /// `AF_INET`.
     Ipv4,
@@ -74,7 +75,7 @@ impl Socket {
         if buffer.is_empty() {
             return Ok(0);
         }
-        connection.read(buffer, peek).map_err(|error| errno(&error))
+        connection.read(buffer, peek)
     }
 
     /// Sends bytes; possibly fewer than given.
@@ -83,13 +84,13 @@ impl Socket {
         if data.is_empty() {
             return Ok(0);
         }
-        connection.write(data).map_err(|error| errno(&error))
+        connection.write(data)
     }
 
     /// Takes the error with which opening the connection failed (`SO_ERROR`).
     pub fn take_error(&self) -> Option<Errno> {
         match &self.state {
-            SocketState::Connection(connection) => connection.take_error().map(|error| errno(&error)),
+            SocketState::Connection(connection) => connection.take_error(),
             SocketState::Unconnected => None,
             SocketState::Reset => Some(Errno::ECONNRESET),
         }
@@ -158,23 +159,5 @@ impl Filesystem {
         description.is_ok_and(|description| {
             matches!(description.target, Target::Socket(_)) && !description.flags.is_non_blocking()
         })
-    }
-}
-
-/// Returns the error number of an error of a connection.
-fn errno(error: &io::Error) -> Errno {
-    match error.kind() {
-        ErrorKind::WouldBlock => Errno::EAGAIN,
-        ErrorKind::PermissionDenied => Errno::EACCES,
-        ErrorKind::ConnectionRefused => Errno::ECONNREFUSED,
-        ErrorKind::ConnectionReset => Errno::ECONNRESET,
-        ErrorKind::ConnectionAborted => Errno::ECONNABORTED,
-        ErrorKind::NotConnected => Errno::ENOTCONN,
-        ErrorKind::BrokenPipe => Errno::EPIPE,
-        ErrorKind::TimedOut => Errno::ETIMEDOUT,
-        ErrorKind::NetworkUnreachable => Errno::ENETUNREACH,
-        ErrorKind::HostUnreachable | ErrorKind::NotFound => Errno::EHOSTUNREACH,
-        ErrorKind::AddrNotAvailable => Errno::EADDRNOTAVAIL,
-        _ => Errno::EIO,
     }
 }

@@ -58,6 +58,7 @@ fn poll(memory: &mut GuestMemory<'_>, host: &mut Host, fds: Ptr, count: u32, tim
         }
         let result = if sockets {
             let _pause = Pause::start(&host.stop);
+            host.announce_wait();
             host.stop.sleep_until_change(seen, left)?
         } else {
             host.sleep(left)?

@@ -1,7 +1,6 @@
 //! The interpreter of a session in a process of its own: its start, its cells, what is saved of it, and its move to
 //! another process that has more packages.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,7 +106,7 @@ impl IsolatedSession {
             installed: std::mem::take(&mut self.has_new_packages),
             renewal: std::mem::take(&mut self.interpreter.renewal),
             stepped,
-            environment: BTreeMap::new(),
+            environment: self.interpreter.take_environment(),
         };
         self.interpreter.spent = Duration::ZERO;
         to_cell(self.interpreter.step(GuestFunction::Execute, &arguments, true).0)
@@ -118,7 +117,7 @@ impl IsolatedSession {
             return Err(Outcome::Exited(reason));
         }
         let renewal = Some(std::mem::take(&mut self.interpreter.renewal)).filter(|renewal| *renewal != Renewal::None);
-        let arguments = ResumeArguments { renewal, environment: BTreeMap::new() };
+        let arguments = ResumeArguments { renewal, environment: self.interpreter.take_environment() };
         to_cell(self.interpreter.step(GuestFunction::Resume, &arguments, false).0)
     }
 
@@ -159,6 +158,7 @@ impl IsolatedSession {
         let process = self.processes.start_session(&request, progress)?;
         self.handle.replace(process.interrupt_handle());
         self.interpreter.process = process;
+        self.interpreter.host.network.close_all();
         self.packages = packages.clone();
         self.has_new_packages = true;
         Ok(())

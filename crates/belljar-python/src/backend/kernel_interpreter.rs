@@ -1,7 +1,7 @@
 //! The interpreter of a session: in this process, or in one of its own.
 //!
 //! A kernel drives its interpreter through [`KernelInterpreter`] alone. The abilities of an interpreter of this process
-//! only (the network, directories of the host, recordings, packages that are installed while code runs) are reached by
+//! only (directories of the host, recordings, packages that are installed while code runs) are reached by
 //! [`KernelInterpreter::local`].
 
 use std::sync::Arc;
@@ -29,6 +29,7 @@ use crate::image::Image;
 use crate::install::{CellPackages, PrepareError, RuntimeInstaller};
 use crate::interpreter::{Interpreter, Renewal, Streams};
 use crate::isolation::{FileReply, FileRequest};
+use crate::network::NetworkClient;
 use crate::packages::PackageSet;
 use crate::session_files::{self, ListedFile};
 use crate::steps::Step;
@@ -70,7 +71,23 @@ impl KernelInterpreter {
     pub(super) fn has_connections(&self) -> bool {
         match self {
             Self::Local(interpreter) => interpreter.has_connections(),
-            Self::Isolated(_) => false,
+            Self::Isolated(session) => session.interpreter.host.network.has_connections(),
+        }
+    }
+
+    /// Returns the interpreter, to connect it to the network.
+    pub(super) fn network_client(&mut self) -> &mut dyn NetworkClient {
+        match self {
+            Self::Local(interpreter) => &mut **interpreter,
+            Self::Isolated(session) => &mut session.interpreter,
+        }
+    }
+
+    /// Waits a moment for the records of the connections of code that has ended.
+    pub(super) fn wait_for_connection_records(&self) {
+        match self {
+            Self::Local(interpreter) => interpreter.wait_for_connection_records(),
+            Self::Isolated(session) => session.interpreter.wait_for_connection_records(),
         }
     }
 
@@ -332,7 +349,7 @@ impl KernelInterpreter {
         session_files::visible(self.list_files())
     }
 
-    /// Reads a part of a file of the session.
+    /// Reads a part of a file of the session, without secrets.
     ///
     /// # Errors
     /// Fails if the file does not exist, or is not a regular file that the session has made.
@@ -340,9 +357,12 @@ impl KernelInterpreter {
         match self {
             Self::Local(interpreter) => interpreter.read_session_file(path, range),
             Self::Isolated(session) => {
-                let Range { offset, length } = range;
-                let reply = session.ask(&FileRequest::Read { path: path.into(), offset, length }, path)?;
-                session_files::read_bytes(reply, path)
+                let scrubber = session.interpreter.scrubber().clone();
+                scrubber.read_part(range.offset, range.length.unwrap_or(u64::MAX), |offset, count| {
+                    let length = range.length.map(|_| count);
+                    let reply = session.ask(&FileRequest::Read { path: path.into(), offset, length }, path)?;
+                    session_files::read_bytes(reply, path)
+                })
             }
         }
     }

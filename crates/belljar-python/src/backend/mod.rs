@@ -21,6 +21,7 @@
 
 mod exchange;
 mod held_cell;
+mod isolated_network;
 mod isolated_session;
 mod kernel_interpreter;
 mod mounts;
@@ -59,10 +60,9 @@ use serde_json::Value;
 
 use crate::image::Image;
 use crate::install::{PrepareOptions, RuntimeInstaller};
-use crate::interpreter::Interpreter;
 use crate::isolation::InterpreterProcesses;
 use crate::kept_image;
-use crate::network::{self, ObservedConnections};
+use crate::network::{self, NetworkClient, ObservedConnections};
 use crate::packages::PackageSet;
 use crate::session::SESSION_DIRECTORY;
 use program_kernel::ProgramKernel;
@@ -94,8 +94,8 @@ pub struct BackendOptions {
     pub mounts: Vec<GuestMount>,
     /// The network that all code can use.
     pub network: Option<Arc<Network>>,
-    /// The processes that interpreters are in, if they are not in this one. Such code has no network or directories of
-    /// the host, and installs no packages while it runs.
+    /// The processes that interpreters are in, if they are not in this one. Such code has no directories of the host,
+    /// and installs no packages while it runs.
     pub processes: Option<Arc<dyn InterpreterProcesses>>,
 }
 
@@ -135,7 +135,7 @@ impl Shared {
     /// Fails if `narrowed` is not a policy.
     fn attach_network(
         &self,
-        interpreter: &mut Interpreter,
+        interpreter: &mut dyn NetworkClient,
         narrowed: Option<&Value>,
         observer: &Arc<dyn CellObserver>,
         waker: Option<&Waker>,
@@ -143,7 +143,7 @@ impl Shared {
         let narrowed = narrowed.map(policy).transpose()?;
         let Some(network) = &self.network else { return Ok(None) };
         let connections = network.connections(narrowed, Arc::new(ObservedConnections(observer.clone())));
-        network::attach_network(interpreter, network, &connections, waker);
+        network::attach(interpreter, network, &connections, waker);
         Ok(Some(connections))
     }
 }

@@ -41,8 +41,8 @@ pub(super) fn begin(
 ) -> Result<RunStep, KernelError> {
     let PythonRuntime { python, installer, .. } = &runtime;
     let OneShotRequest { code, globals, dependencies, timeout, exchange, tools, network, owner, scope: _ } = request;
-    if backend.processes.is_some() {
-        check_isolated(&backend, network.is_some())?;
+    if backend.processes.is_some() && !backend.mounts.is_empty() {
+        return Err(KernelError::Unsupported("code in a worker process cannot use directories of the host"));
     }
     let limits = backend.limits.with_timeout(timeout);
     let mut report = RunReport::new(limits);
@@ -301,7 +301,8 @@ impl Attempt {
         let variables = exchange.map(exchange::variables_of).unwrap_or_default();
         let (owner, progress) = (owner.as_ref(), &**observer);
         let interpreter = IsolatedInterpreter::start(processes, image, run.left, owner, host, variables, progress)?;
-        let interpreter = RunInterpreter::Isolated(Box::new(interpreter));
+        let mut interpreter = RunInterpreter::Isolated(Box::new(interpreter));
+        run.backend.attach_network(interpreter.network_client(), run.network.as_ref(), observer, waker.as_ref())?;
         begin_running(&interpreter, cancellation, waker.as_ref())?;
         observer.on_phase("running");
         observer.on_stage(SpanName::Run);
@@ -359,18 +360,6 @@ fn begin_running(
         None => inner,
     };
     if cancellation.begin_running(handle) { Ok(()) } else { Err(KernelError::Cancelled) }
-}
-
-/// Checks that code in a process of its own asks only for what it can have.
-fn check_isolated(backend: &Shared, network: bool) -> Result<(), KernelError> {
-    let unsupported = [
-        (network || backend.network.is_some(), "code in a worker process has no network"),
-        (!backend.mounts.is_empty(), "code in a worker process cannot use directories of the host"),
-    ];
-    match unsupported.into_iter().find(|(asked, _)| *asked) {
-        Some((_, reason)) => Err(KernelError::Unsupported(reason)),
-        None => Ok(()),
-    }
 }
 
 /// Returns the names of the installed packages that the code or its caller asked for.

@@ -10,14 +10,17 @@ use belljar_core::{
     Execution, ExitReason, ImageCollector, LimitKind, Limits, Outcome, Progress, RunRequest, Statistics, Stream,
     bounded_json,
 };
-use belljar_emscripten::console::{self, OutputSink};
+use belljar_emscripten::console::{self, Discard, OutputSink};
 use belljar_emscripten::fs::{Filesystem, Quota};
+use belljar_emscripten::network::Network;
 use belljar_emscripten::stop::StopReason;
+use belljar_network::{Connections, Scrubber};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::exchange::{self, RunCalls};
+use super::isolated_network::IsolatedNetwork;
 use super::one_shot::ObserverSink;
 use super::shown_images::{DisplayImage, TakesImages};
 use super::wait_clock::WaitEnd;
@@ -25,11 +28,13 @@ use crate::guest_call::GuestFunction;
 use crate::guest_protocol::{ResumeArguments, RunArguments, RunResult};
 use crate::host_calls::{CallError, HostCall, HostCallContext, HostCallRegistry};
 use crate::image::Image;
-use crate::interpreter::{Interpreter, Renewal};
+use crate::interpreter::{Interpreter, RECORD_TIMEOUT, Renewal};
 use crate::isolation::{
-    InterpreterProcess, InterpreterProcesses, ProcessCall, ProcessHost, ProcessHostCall, ProcessHostReply,
-    ProcessReturn, RemoteSignals, ValueFile,
+    ChangeObserver, InterpreterProcess, InterpreterProcesses, NetworkReply, NetworkRequest, ProcessCall, ProcessHost,
+    ProcessHostCall, ProcessHostReply, ProcessReturn, RemoteSignals, ValueFile,
 };
+use crate::network::NetworkClient;
+use crate::scrubbing::ScrubbingSink;
 use crate::steps::{Step, StepReply};
 
 /// The interpreter of code that is run once.
@@ -89,14 +94,14 @@ impl RunInterpreter {
     pub(in crate::backend) fn has_used_network(&self) -> bool {
         match self {
             Self::Local(interpreter) => interpreter.has_used_network(),
-            Self::Isolated(_) => false,
+            Self::Isolated(interpreter) => interpreter.connections.as_ref().is_some_and(|these| these.any_opened()),
         }
     }
 
     pub(in crate::backend) fn has_connections(&self) -> bool {
         match self {
             Self::Local(interpreter) => interpreter.has_connections(),
-            Self::Isolated(_) => false,
+            Self::Isolated(interpreter) => interpreter.host.network.has_connections(),
         }
     }
 
@@ -112,6 +117,14 @@ impl RunInterpreter {
         match self {
             Self::Local(interpreter) => interpreter.files(),
             Self::Isolated(interpreter) => &mut interpreter.host.files,
+        }
+    }
+
+    /// Returns the interpreter, to connect it to the network.
+    pub(in crate::backend) fn network_client(&mut self) -> &mut dyn NetworkClient {
+        match self {
+            Self::Local(interpreter) => &mut **interpreter,
+            Self::Isolated(interpreter) => &mut **interpreter,
         }
     }
 
@@ -141,6 +154,12 @@ pub(in crate::backend) struct IsolatedInterpreter<P: InterpreterProcess + ?Sized
     pub(in crate::backend) peak_memory: u64,
     /// The time by which the interpreter's clock is set forward before the next call.
     pub(in crate::backend) asleep: Duration,
+    /// The environment variables that the next request sets first.
+    environment: BTreeMap<String, String>,
+    /// Removes secrets from results and files.
+    scrubber: Scrubber,
+    /// The connections of the code, if it can use the network.
+    connections: Option<Arc<Connections>>,
 }
 
 impl IsolatedInterpreter {
@@ -172,7 +191,7 @@ impl IsolatedInterpreter {
             installed: false,
             max_value_bytes: self.limits.value,
             stepped,
-            environment: BTreeMap::new(),
+            environment: self.take_environment(),
         };
         self.call_for_outcome(GuestFunction::Run, &arguments)
     }
@@ -182,13 +201,15 @@ impl IsolatedInterpreter {
             let statistics = Statistics { start: self.start, run: self.spent, peak_memory: 0 };
             return Step::Completed(Execution { outcome: Outcome::Exited(reason), statistics });
         }
-        let arguments = ResumeArguments { renewal: None, environment: BTreeMap::new() };
+        let arguments = ResumeArguments { renewal: None, environment: self.take_environment() };
         self.call_for_outcome(GuestFunction::Resume, &arguments)
     }
 
     fn finish(&mut self) -> Execution {
         self.spent = Duration::ZERO;
-        match self.call_for_outcome(GuestFunction::Finish, &BTreeMap::<(), ()>::new()) {
+        let finished = self.call_for_outcome(GuestFunction::Finish, &BTreeMap::<(), ()>::new());
+        self.wait_for_connection_records();
+        match finished {
             Step::Completed(execution) => execution,
             Step::Waiting(_) => {
                 let outcome = Outcome::Exited(ExitReason::Crash("the interpreter waits after its end".into()));
@@ -223,11 +244,31 @@ impl<P: InterpreterProcess + ?Sized> IsolatedInterpreter<P> {
             spent: Duration::ZERO,
             peak_memory: 0,
             asleep: Duration::ZERO,
+            environment: BTreeMap::new(),
+            scrubber: Scrubber::default(),
+            connections: None,
         }
     }
 
     fn is_dead(&self) -> bool {
         self.process.is_dead()
+    }
+
+    /// Returns the environment variables that a request sets first, and forgets them.
+    pub(in crate::backend) fn take_environment(&mut self) -> BTreeMap<String, String> {
+        std::mem::take(&mut self.environment)
+    }
+
+    /// Returns the scrubber of secrets.
+    pub(in crate::backend) fn scrubber(&self) -> &Scrubber {
+        &self.scrubber
+    }
+
+    /// Waits a moment for the records of the connections of code that has ended.
+    pub(in crate::backend) fn wait_for_connection_records(&self) {
+        if let Some(connections) = &self.connections {
+            connections.wait_for_records(RECORD_TIMEOUT);
+        }
     }
 
     /// Interrupts code that is about to go on, or ends it. Returns the reason if it has ended.
@@ -292,13 +333,43 @@ impl<P: InterpreterProcess + ?Sized> IsolatedInterpreter<P> {
         let arguments = serde_json::to_string(arguments).map_err(|error| crash(&error.to_string()))?;
         let limits = self.limits.without_time(self.spent);
         let (files, asleep) = (std::mem::take(&mut self.variables), std::mem::take(&mut self.asleep));
-        let call = ProcessCall { function, arguments: &arguments, files: &files, limits: &limits, is_new_cell, asleep };
+        let (network, arguments, limits) = (self.host.network.is_set(), &arguments, &limits);
+        let call = ProcessCall { function, arguments, files: &files, limits, is_new_cell, asleep, network };
         let ProcessReturn { returned, files } = self.process.call(&call, &mut self.host);
+        self.host.output.flush();
         self.host.receive(&files);
         self.has_used_streams |= returned.has_used_streams;
         self.peak_memory = returned.peak_memory.min(self.limits.memory);
         let text = returned.result.map_err(Outcome::Exited)?;
-        bounded_json::parse::<R>(&text).ok_or_else(|| crash("the interpreter returned JSON of an unexpected shape"))
+        bounded_json::parse::<R>(&self.scrubber.scrub_text(&text))
+            .ok_or_else(|| crash("the interpreter returned JSON of an unexpected shape"))
+    }
+}
+
+impl<P: InterpreterProcess + ?Sized> NetworkClient for IsolatedInterpreter<P> {
+    fn set_environment(&mut self, variables: Vec<(String, String)>) {
+        self.environment.extend(variables);
+    }
+
+    fn scrub(&mut self, scrubber: &Scrubber) {
+        if scrubber.is_empty() {
+            return;
+        }
+        self.scrubber = scrubber.clone();
+        let output = std::mem::replace(&mut self.host.output, Box::new(Discard));
+        self.host.output = Box::new(ScrubbingSink::new(scrubber, output));
+    }
+
+    fn set_connections(&mut self, connections: Arc<Connections>) {
+        self.connections = Some(connections);
+    }
+
+    fn register_host_call(&mut self, name: &str, handler: Arc<dyn HostCall>) {
+        self.host.register(name, handler);
+    }
+
+    fn set_network(&mut self, network: Arc<dyn Network>, observer: Option<ChangeObserver>) {
+        self.host.network.set(network, observer);
     }
 }
 
@@ -309,6 +380,7 @@ pub(in crate::backend) struct IsolatedHost {
     calls: Option<RunCalls>,
     /// The buffers of values that cross, for the handlers.
     pub(in crate::backend) files: Filesystem,
+    pub(in crate::backend) network: IsolatedNetwork,
     /// The number of buffers of replies that have crossed.
     sent_buffers: u64,
 }
@@ -330,7 +402,8 @@ impl IsolatedHost {
 
     /// Creates a host without handlers.
     pub(in crate::backend) fn with_output(output: Box<dyn OutputSink>, limits: &Limits) -> Self {
-        Self { output, handlers: HostCallRegistry::default(), calls: None, files: buffers(limits), sent_buffers: 0 }
+        let (handlers, network) = (HostCallRegistry::default(), IsolatedNetwork::default());
+        Self { output, handlers, calls: None, files: buffers(limits), network, sent_buffers: 0 }
     }
 
     /// Removes all buffers.
@@ -398,6 +471,10 @@ impl ProcessHost for IsolatedHost {
         drop(exchange::take_files(&mut self.files, names, u64::MAX));
         let text = reply.map_err(|error| error.to_string())?.get().to_owned();
         Ok(ProcessHostReply { text, files: self.take_replies() })
+    }
+
+    fn network(&mut self, request: NetworkRequest, notify: &ChangeObserver) -> Option<NetworkReply> {
+        self.network.handle(request, notify)
     }
 }
 

@@ -136,8 +136,7 @@ impl WasmKernel {
         self.interpreter.register_host_call("show", Arc::new(DisplayHandler { collector: outputs.clone(), scrubber }));
         let observer = input.observer.clone();
         self.interpreter.register_host_call("input", Arc::new(input));
-        // Code in another process has no network.
-        let Some(interpreter) = self.interpreter.local() else { return };
+        let interpreter = self.interpreter.network_client();
         match (&self.backend.shared.network, &self.connections) {
             (Some(network), Some(connections)) => {
                 connections.set_observer(Arc::new(ObservedConnections(observer)));
@@ -161,8 +160,8 @@ impl WasmKernel {
         let RunningCell { observer, outputs, installer, tried, calls, is_resumable: _, clock, held: _ } = running;
         if let Some(interpreter) = self.interpreter.local() {
             interpreter.host_mut().stop_recording();
-            interpreter.wait_for_connection_records();
         }
+        self.interpreter.wait_for_connection_records();
         // The handlers hold the cell's output and its observer.
         self.interpreter.end_cell();
         let refusal: Arc<dyn HostCall> = Arc::new(NoCellRunning);

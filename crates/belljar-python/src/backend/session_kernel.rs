@@ -121,7 +121,6 @@ impl WasmKernel {
                 let python = &session_runtime.runtime.python;
                 let interpreter = python.interpreter_with(&session_runtime.image, limits, null_streams());
                 let mut interpreter = interpreter.map_err(|error| KernelError::Start(error.into()))?;
-                interpreter.scrub(&backend.shared.scrubber());
                 for layer in packages.layers_not_in(session_runtime.image.packages()) {
                     interpreter.files().add_layer(layer.clone());
                 }
@@ -137,9 +136,10 @@ impl WasmKernel {
         backend: WasmBackend,
         session_runtime: SessionRuntime,
         packages: PackageSet,
-        interpreter: KernelInterpreter,
+        mut interpreter: KernelInterpreter,
         execution_count: u64,
     ) -> Self {
+        interpreter.network_client().scrub(&backend.shared.scrubber());
         Self {
             backend,
             session_runtime,
@@ -248,7 +248,6 @@ fn restore_delta(
     let interpreter = runtime.python.restore_interpreter(image, delta, packages, limits, null_streams());
     let mut interpreter = interpreter.map_err(|error| KernelError::IncompatibleSnapshot(error.into()))?;
     interpreter.set_renewal(renewal);
-    interpreter.scrub(&backend.shared.scrubber());
     Ok(KernelInterpreter::Local(Box::new(interpreter)))
 }
 
@@ -373,10 +372,10 @@ impl Kernel for WasmKernel {
                 let interpreter = runtime.python.interpreter_with(image, self.backend.session_limits(), null_streams());
                 let mut interpreter = interpreter.map_err(|error| KernelError::Failed(error.into()))?;
                 interpreter.replace_filesystem(files).map_err(|error| KernelError::Failed(error.into()))?;
-                interpreter.scrub(&self.backend.shared.scrubber());
                 **ended = interpreter;
             }
         }
+        self.interpreter.network_client().scrub(&self.backend.shared.scrubber());
         (self.running, self.unattached, self.replay, self.connections) = (None, None, None, None);
         self.execution_count = 0;
         Ok(())

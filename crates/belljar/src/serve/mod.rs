@@ -164,7 +164,6 @@ impl ServeArguments {
             ("--sandbox native", self.sandbox.sandbox != Sandbox::Wasm),
             ("--files", self.sessions.have_folders()),
             ("--mount", !self.mount.is_empty()),
-            (self.network.first_given().unwrap_or_default(), self.network.first_given().is_some()),
             ("--monty", monty),
         ])?;
         let mounts = mount::for_server(&self.mount, self.sandbox.sandbox)?;

@@ -18,6 +18,9 @@ pub(crate) const TOKEN: &str = "s3cret/Value+of=the\"tests\"?&%~42";
 /// The value of the secret `KEY`, which a rule puts into requests to `keys.example.com`.
 pub(crate) const KEY: &str = "another-secret-for-the-rule";
 
+/// The isolations of interpreters on this system.
+pub(crate) const ISOLATIONS: &[&str] = if cfg!(target_os = "linux") { &["thread", "process"] } else { &["thread"] };
+
 /// Ports that the policy allows on `api.example.com`.
 const API_PORTS: [&str; 16] = [
     "https",
@@ -150,7 +153,12 @@ match = {{ method = ["POST"], path = "/request", query = {{ kind = "good" }}, he
 
     /// Starts `belljar stdio` with the options of the network.
     pub(crate) fn serve(&self, options: &[&str]) -> Wire {
-        let mut command = self.belljar("stdio").args(options).into_command();
+        self.serve_in("thread", options)
+    }
+
+    /// Does the same with this isolation of interpreters.
+    pub(crate) fn serve_in(&self, isolation: &str, options: &[&str]) -> Wire {
+        let mut command = self.belljar("stdio").args(["--isolation", isolation]).args(options).into_command();
         command.stderr(Stdio::inherit());
         let mut wire = Wire::spawn(command);
         wire.initialize();

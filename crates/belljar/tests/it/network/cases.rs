@@ -5,7 +5,7 @@
 
 use serde_json::json;
 
-use crate::network_servers::{KEY, TOKEN, site};
+use crate::network_servers::{ISOLATIONS, KEY, TOKEN, site};
 use crate::wire::Wire;
 
 struct Case {
@@ -77,13 +77,16 @@ fn difference(wire: &mut Wire, case: &Case, secrets: &[String]) -> Option<String
     (!(has_output && has_error && ends)).then(|| format!("## {}\n{shown}\n", case.title))
 }
 
-/// Runs the programs of a file, and returns their number.
+/// Runs the programs of a file with each isolation, and returns their number.
 pub(super) fn check(file: &str) -> usize {
     let cases = cases(file);
-    let mut wire = site().serve(&["--timeout", "180"]);
     let secrets = secrets();
-    let differences: Vec<String> = cases.iter().filter_map(|case| difference(&mut wire, case, &secrets)).collect();
-    assert!(differences.is_empty(), "{} of {}:\n{}", differences.len(), cases.len(), differences.join("\n"));
+    for isolation in ISOLATIONS {
+        let mut wire = site().serve_in(isolation, &["--timeout", "180"]);
+        let differences: Vec<String> = cases.iter().filter_map(|case| difference(&mut wire, case, &secrets)).collect();
+        let (count, all) = (differences.len(), cases.len());
+        assert!(differences.is_empty(), "{count} of {all}, {isolation}:\n{}", differences.join("\n"));
+    }
     cases.len()
 }
 

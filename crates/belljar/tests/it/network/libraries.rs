@@ -7,6 +7,10 @@ fn runs(name: &str) {
     let code = std::fs::read_to_string(path).unwrap();
     let run = site().run(&code);
     assert_eq!((run.status, run.stdout.as_str()), (Some(0), ""), "{}", run.stderr);
+    if cfg!(target_os = "linux") {
+        let answer = site().serve_in("process", &[]).run(&site().filled(&code));
+        assert!(answer.contains("<status>success</status>"), "{answer}");
+    }
 }
 
 macro_rules! programs {

@@ -101,8 +101,9 @@ fn without_options_there_is_no_network() {
     assert_eq!(answer["structuredContent"]["output"], json!(["True", "True", "True"]), "{answer}");
 }
 
-#[test]
-fn records_of_connections_name_the_rule_and_the_reason() {
+in_both_isolations! { records_of_connections_name_the_rule_and_the_reason }
+
+fn records_of_connections_name_the_rule_and_the_reason(isolation: &str) {
     // A connection is recorded when the host has seen its end, on a busy machine after the end of the code.
     let code = "import socket, urllib.request, urllib.error\n\
                 urllib.request.urlopen('https://api.example.com:PORT_https/csv?a=1').read()\n\
@@ -110,7 +111,7 @@ fn records_of_connections_name_the_rule_and_the_reason() {
                 try:\n        urllib.request.urlopen(url)\n    except OSError as error:\n        pass\n\
                 with socket.create_connection(('api.example.com', PORT_echo)) as plain:\n    plain.sendall(b'abc')\n    \
                 plain.shutdown(1)\n    plain.makefile('rb').read()\nimport time; time.sleep(PAUSE)";
-    let mut wire = site().serve(&[]);
+    let mut wire = site().serve_in(isolation, &[]);
     wire.follow_output();
     let attempts = ["0.5", "5", "50"].into_iter().map(|pause| {
         wire.received.clear();

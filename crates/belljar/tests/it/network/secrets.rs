@@ -44,9 +44,14 @@ fn reported(wire: &mut Wire, code: &str) -> Value {
     value
 }
 
-#[test]
-fn large_values_and_arguments_of_tools_are_without_secrets() {
-    let mut wire = site().serve(&["--approve", "none", &tool_server("t", "plain")]);
+in_both_isolations! {
+    large_values_and_arguments_of_tools_are_without_secrets
+    prompts_are_without_secrets
+    parts_of_files_are_without_secrets_that_cross_their_ends
+}
+
+fn large_values_and_arguments_of_tools_are_without_secrets(isolation: &str) {
+    let mut wire = site().serve_in(isolation, &["--approve", "none", &tool_server("t", "plain")]);
     let mask = format!("('*' * {})", TOKEN.len());
     for large in ["('.' * 5000 + {}).encode()", "{'a': [bytearray(({} + '.' * 5000).encode())]}"] {
         let code = |value: &str| large.replace("{}", value);
@@ -59,9 +64,9 @@ fn large_values_and_arguments_of_tools_are_without_secrets() {
     assert_eq!(reported(&mut wire, &code)["json"], "true");
 }
 
-#[test]
-fn prompts_are_without_secrets() {
-    let mut command = site().belljar("stdio").args(["--toolset", "interpreter"]).into_command();
+fn prompts_are_without_secrets(isolation: &str) {
+    let options = ["--toolset", "interpreter", "--isolation", isolation];
+    let mut command = site().belljar("stdio").args(options).into_command();
     command.stderr(std::process::Stdio::inherit());
     let mut wire = Wire::spawn(command);
     wire.initialize_with(json!({ "elicitation": {} }));
@@ -79,12 +84,12 @@ fn prompts_are_without_secrets() {
     wire.answer(id);
 }
 
-#[test]
-fn parts_of_files_are_without_secrets_that_cross_their_ends() {
+fn parts_of_files_are_without_secrets_that_cross_their_ends(isolation: &str) {
     let data = tempfile::tempdir().unwrap();
     let start = || {
-        let options = ["--port", "0", "--toolset", "interpreter", "--code-execution", "--data-dir"];
-        Listening::spawn(site().belljar("streamable-http").args(options).arg(data.path()))
+        let options = ["--port", "0", "--toolset", "interpreter", "--code-execution", "--isolation", isolation];
+        let command = site().belljar("streamable-http").args(options);
+        Listening::spawn(command.args(["--data-dir", data.path().to_str().unwrap()]))
     };
     let body = |text: &str| text.split_once("\r\n\r\n").unwrap().1.to_owned();
     let server = start();

@@ -9,8 +9,21 @@ use crate::network_servers::{Site, TOKEN, site};
 use crate::wire::{Wire, text};
 
 /// Returns a server with sessions.
-fn serve(options: &[&str]) -> Wire {
-    site().serve(&[&["--toolset", "interpreter"], options].concat())
+fn serve(isolation: &str, options: &[&str]) -> Wire {
+    site().serve_in(isolation, &[&["--toolset", "interpreter"], options].concat())
+}
+
+in_both_isolations! {
+    connections_stay_open_between_cells
+    answers_of_cells_contain_the_connections
+    waiting_cells_hold_no_thread
+    interrupt_ends_a_blocking_receive
+    waits_count_towards_the_limit_on_waits_and_not_on_time
+    session_of_a_killed_server_has_reset_connections_and_placeholders_that_work
+    session_that_slept_has_reset_connections
+    client_narrows_the_network_of_a_session_and_of_a_call
+    narrowed_session_and_its_placeholders_are_the_same_after_a_restart
+    code_that_has_sent_a_request_is_not_run_again_with_a_package
 }
 
 /// Runs a cell and returns the fields of its answer.
@@ -36,9 +49,8 @@ fn assert_value(wire: &mut Wire, session: &str, code: &str, value: &str) {
 const CONNECT: &str = "plain = socket.create_connection(('api.example.com', PORT_echo), timeout=120)";
 const GET: &str = "urllib.request.urlopen('https://api.example.com:PORT_https/csv').read(4)";
 
-#[test]
-fn connections_stay_open_between_cells() {
-    let mut wire = serve(&[]);
+fn connections_stay_open_between_cells(isolation: &str) {
+    let mut wire = serve(isolation, &[]);
     let id = open(&mut wire);
     cell(&mut wire, &id, CONNECT);
     for index in 0..3 {
@@ -48,9 +60,8 @@ fn connections_stay_open_between_cells() {
     assert_value(&mut wire, &id, "writer.write(b'abc'); await reader.readexactly(3)", "b'abc'");
 }
 
-#[test]
-fn answers_of_cells_contain_the_connections() {
-    let mut wire = serve(&[]);
+fn answers_of_cells_contain_the_connections(isolation: &str) {
+    let mut wire = serve(isolation, &[]);
     let id = open(&mut wire);
     wire.follow_output();
     // The first request of a connection is recorded before the second one is answered.
@@ -66,9 +77,8 @@ fn answers_of_cells_contain_the_connections() {
     assert!(wire.notifications("notifications/message").iter().any(|message| message["logger"] == "network"));
 }
 
-#[test]
-fn waiting_cells_hold_no_thread() {
-    let mut wire = serve(&["--max-concurrency", "2"]);
+fn waiting_cells_hold_no_thread(isolation: &str) {
+    let mut wire = serve(isolation, &["--max-concurrency", "2"]);
     let ids: Vec<String> = (0..12).map(|_| open(&mut wire)).collect();
     let code = site().filled(
         "reader, writer = await asyncio.open_connection('api.example.com', PORT_silent)\nprint('waits')\nawait reader.read(1)",
@@ -95,9 +105,8 @@ fn waiting_cells_hold_no_thread() {
     }
 }
 
-#[test]
-fn interrupt_ends_a_blocking_receive() {
-    let mut wire = serve(&[]);
+fn interrupt_ends_a_blocking_receive(isolation: &str) {
+    let mut wire = serve(isolation, &[]);
     let id = open(&mut wire);
     let code = site()
         .filled("plain = socket.create_connection(('api.example.com', PORT_silent))\nprint('waits')\nplain.recv(1)");
@@ -133,15 +142,14 @@ fn ctrl_c_ends_a_blocking_receive() {
     }
 }
 
-#[test]
-fn waits_count_towards_the_limit_on_waits_and_not_on_time() {
+fn waits_count_towards_the_limit_on_waits_and_not_on_time(isolation: &str) {
     let wait = "reader, writer = await asyncio.open_connection('api.example.com', PORT_slow)\n\
                 for _ in range(24):\n    writer.write(b'x'); await reader.readexactly(1)\n'done'";
     // Each line takes half a second.
-    let mut wire = serve(&["--timeout", "10"]);
+    let mut wire = serve(isolation, &["--timeout", "10"]);
     let id = open(&mut wire);
     assert_value(&mut wire, &id, wait, "'done'");
-    let mut wire = serve(&["--max-wait", "1"]);
+    let mut wire = serve(isolation, &["--max-wait", "1"]);
     let id = open(&mut wire);
     let answer = cell(
         &mut wire,
@@ -151,17 +159,16 @@ fn waits_count_towards_the_limit_on_waits_and_not_on_time() {
     assert!(answer["error"].as_str().unwrap_or_default().contains("wait"), "{answer:#}");
 }
 
-#[test]
-fn session_of_a_killed_server_has_reset_connections_and_placeholders_that_work() {
+fn session_of_a_killed_server_has_reset_connections_and_placeholders_that_work(isolation: &str) {
     let data = tempfile::tempdir().unwrap();
     let options = ["--data-dir", data.path().to_str().unwrap()];
-    let mut wire = serve(&options);
+    let mut wire = serve(isolation, &options);
     let id = open(&mut wire);
     cell(&mut wire, &id, CONNECT);
     wire.child.kill().unwrap();
     wire.child.wait().unwrap();
 
-    let mut wire = serve(&options);
+    let mut wire = serve(isolation, &options);
     let failure = "try:\n    plain.recv(1)\nexcept OSError as error:\n    print(type(error).__name__)";
     assert_eq!(cell(&mut wire, &id, failure)["output"], json!(["ConnectionResetError\n"]));
     assert_value(&mut wire, &id, GET, "b'name'");
@@ -171,15 +178,15 @@ fn session_of_a_killed_server_has_reset_connections_and_placeholders_that_work()
     assert_value(&mut wire, &id, hash, &digest);
 }
 
-#[test]
-fn session_that_slept_has_reset_connections() {
+fn session_that_slept_has_reset_connections(isolation: &str) {
     let data = tempfile::tempdir().unwrap();
-    let mut wire = serve(&["--data-dir", data.path().to_str().unwrap(), "--sleep-after", "1"]);
+    let mut wire = serve(isolation, &["--data-dir", data.path().to_str().unwrap(), "--sleep-after", "1"]);
     let id = open(&mut wire);
     cell(&mut wire, &id, CONNECT);
-    assert_value(&mut wire, &id, "plain.sendall(b'the sleep test'); plain.recv(50)", "b'the sleep test'");
+    let sent = format!("sleep in a {isolation}");
+    assert_value(&mut wire, &id, &format!("plain.sendall(b'{sent}'); plain.recv(50)"), &format!("b'{sent}'"));
     // Sleep frees the interpreter, whose connections end with it.
-    let has_ended = || site().records().iter().any(|record| record["ended"] == "the sleep test");
+    let has_ended = || site().records().iter().any(|record| record["ended"] == sent);
     let begin = Instant::now();
     while !has_ended() {
         assert!(begin.elapsed() < Duration::from_secs(180), "the session does not sleep");
@@ -197,14 +204,13 @@ fn sha256(text: &str) -> String {
     String::from_utf8(run.stdout).unwrap().trim().to_owned()
 }
 
-#[test]
-fn client_narrows_the_network_of_a_session_and_of_a_call() {
+fn client_narrows_the_network_of_a_session_and_of_a_call(isolation: &str) {
     const CODE: &str = "import urllib.request\n\
         def status(url):\n    \
             try: return urllib.request.urlopen(url).status\n    \
             except OSError as error: return str(error)\n\
         [status('https://api.example.com:PORT_https/csv'), status('http://api.example.com:PORT_http/csv')]";
-    let mut wire = site().serve(&["--toolset", "all"]);
+    let mut wire = site().serve_in(isolation, &["--toolset", "all"]);
     let narrowed = json!({ "io.github.belljar/network": { "allow": [site().filled("api.example.com:PORT_https")] } });
     let mut call = |name: &str, arguments: Value, meta: &Value| {
         let answer = wire.ask("tools/call", json!({ "name": name, "arguments": arguments, "_meta": meta }));
@@ -238,19 +244,18 @@ fn client_narrows_the_network_of_a_session_and_of_a_call() {
     assert!(answer.contains("alow"), "{answer}");
 }
 
-#[test]
-fn narrowed_session_and_its_placeholders_are_the_same_after_a_restart() {
+fn narrowed_session_and_its_placeholders_are_the_same_after_a_restart(isolation: &str) {
     let data = tempfile::tempdir().unwrap();
     let options = ["--toolset", "interpreter", "--data-dir", data.path().to_str().unwrap()];
     let narrowed = json!({ "io.github.belljar/network": { "allow": [site().filled("api.example.com:PORT_https")] } });
     let code = "import os, urllib.request\nplaceholder = os.environ['TOKEN']";
     let arguments = json!({ "code": code });
-    let mut wire = site().serve(&options);
+    let mut wire = site().serve_in(isolation, &options);
     let answer = wire.ask("tools/call", json!({ "name": "execute_code", "arguments": arguments, "_meta": narrowed }));
     let first: Value = serde_json::from_str(&text(&answer["result"])).unwrap();
     let id = first["session_info"]["session_id"].as_str().unwrap().to_owned();
     drop(wire);
-    let mut wire = site().serve(&options);
+    let mut wire = site().serve_in(isolation, &options);
     assert_value(&mut wire, &id, "placeholder == os.environ['TOKEN']", "True");
     assert_value(&mut wire, &id, GET, "b'name'");
     let refused = "try:\n    urllib.request.urlopen('http://api.example.com:PORT_http/csv')\n\
@@ -258,10 +263,9 @@ fn narrowed_session_and_its_placeholders_are_the_same_after_a_restart() {
     assert_eq!(cell(&mut wire, &id, refused)["output"], json!(["True\n"]));
 }
 
-#[test]
-fn code_that_has_sent_a_request_is_not_run_again_with_a_package() {
+fn code_that_has_sent_a_request_is_not_run_again_with_a_package(isolation: &str) {
     const LACKING: &str = "import importlib\nimportlib.import_module('humanize').__name__";
-    let mut wire = site().serve(&[]);
+    let mut wire = site().serve_in(isolation, &[]);
     // Without a request, the package is installed, and the code runs again.
     assert!(wire.run(LACKING).contains("humanize"));
     let request = "import urllib.request\nurllib.request.urlopen('https://api.example.com:PORT_https/csv').read()\n";

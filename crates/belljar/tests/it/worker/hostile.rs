@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use belljar_core::kernel::KernelError;
 use belljar_core::{ExitReason, LimitKind, Limits, MeterScope, NoProgress, Stream, current_meter};
+use belljar_emscripten::network::ResolveError;
 use belljar_python::isolation::{
-    FileReply, FileRequest, InterpreterProcess, InterpreterProcesses as _, ProcessCall, ProcessHost, ProcessHostCall,
-    ProcessHostReply, RemoteSignals, SavedPart, SessionProcess, SessionRequest, SessionStart,
+    ChangeObserver, FileReply, FileRequest, InterpreterProcess, InterpreterProcesses as _, NetworkReply,
+    NetworkRequest, ProcessCall, ProcessHost, ProcessHostCall, ProcessHostReply, RemoteSignals, SavedPart,
+    SessionProcess, SessionRequest, SessionStart,
 };
 use belljar_python::packages::PackageSet;
 use belljar_python::{GuestFunction, GuestReturn, Options, Python, on_guest_thread};
@@ -48,7 +50,7 @@ SENT = {
     "garbage": [READY, b"\xff" * 100],
     "not-ready": [VALUE],
     "ready-twice": [READY, READY],
-    "unknown-message": [READY, frame(b"\x09")],
+    "unknown-message": [READY, frame(b"\x0b")],
     "too-long": [READY, struct.pack("<I", 0xffffffff)],
     "long-and-silent": [READY, struct.pack("<I", 128 << 20)],
     "bytes-left-over": [READY, frame(b"\0\0")],
@@ -73,6 +75,15 @@ SENT |= {
     "growth-by-nothing": [READY, GROW(b"\0"), VALUE],
     # Beyond the limit of one interpreter.
     "growth-beyond-the-limit": [READY, GROW(b"\x80\x80\x80\x80\x08"), VALUE],
+}
+
+RESOLVE, WAITING = frame(b"\x09\0\x01n\0\0"), frame(b"\x0a")
+SENT |= {
+    "resolves": [READY, RESOLVE, VALUE],
+    "unknown-connection": [READY, frame(b"\x09\2\7"), VALUE],
+    "unknown-request": [READY, frame(b"\x09\x63"), VALUE],
+    "waits": [READY, WAITING, WAITING, VALUE],
+    "waits-and-is-silent": [READY, WAITING],
 }
 
 # Waits for the next command.
@@ -192,6 +203,14 @@ impl ProcessHost for CountingHost {
         self.calls += 1;
         Ok(ProcessHostReply { text: "true".into(), files: Vec::new() })
     }
+
+    fn network(&mut self, request: NetworkRequest, _: &ChangeObserver) -> Option<NetworkReply> {
+        self.calls += 1;
+        match request {
+            NetworkRequest::Resolve { .. } => Some(NetworkReply::Resolved(Err(ResolveError::Unknown))),
+            _ => None,
+        }
+    }
 }
 
 /// Returns a call that runs code.
@@ -203,6 +222,7 @@ fn run_call(limits: &Limits) -> ProcessCall<'_> {
         limits,
         is_new_cell: false,
         asleep: Duration::ZERO,
+        network: false,
     }
 }
 
@@ -217,12 +237,21 @@ pub(super) fn call_and_then(
     mode: &str,
     then: impl FnOnce(&dyn InterpreterProcess) + Send,
 ) -> (GuestReturn, bool, CountingHost) {
+    call_with_network(mode, false, then)
+}
+
+/// Does the same with code that has a network or not.
+fn call_with_network(
+    mode: &str,
+    network: bool,
+    then: impl FnOnce(&dyn InterpreterProcess) + Send,
+) -> (GuestReturn, bool, CountingHost) {
     let meter = current_meter();
     let python = which::which("python3").unwrap().into_os_string();
     let command = vec![python, "-c".into(), TEMPLATE.into(), mode.into()];
     let options = Options { cache: Some(cache().to_owned()), ..Options::default() };
     let (wall_time, memory) = (Some(Duration::from_secs(8)), 64 << 20);
-    let limits = Limits { wall_time, memory, output: 1_000_000, ..Limits::default() };
+    let limits = Limits { wall_time, wait_time: Some(Duration::ZERO), memory, output: 1_000_000, ..Limits::default() };
     let called = on_guest_thread(|| {
         let _scope = meter.map(MeterScope::enter);
         let python = Python::open(&options, &NoProgress).unwrap();
@@ -231,7 +260,7 @@ pub(super) fn call_and_then(
         let owner: Arc<str> = "owner".into();
         let mut process = pool.start(python.base(), &limits, Some(&owner), &NoProgress).unwrap();
         let mut host = CountingHost::default();
-        let call = run_call(&limits);
+        let call = ProcessCall { network, ..run_call(&limits) };
         let returned = process.call(&call, &mut host).returned;
         // A handle of an interpreter that has ended does nothing.
         process.interrupt_handle().interrupt();
@@ -375,6 +404,24 @@ fn silence_and_excess_end_at_limits() {
     let (returned, is_dead, host) = call("endless-calls");
     assert!(returned.result.is_err() && is_dead, "{returned:?}");
     assert!(host.calls <= 100_000);
+}
+
+#[test]
+fn requests_to_the_network_are_handled_only_for_code_that_has_one() {
+    for (mode, network, is_error, requests) in [
+        ("resolves", true, false, 1),
+        ("resolves", false, true, 0),
+        ("waits", true, false, 0),
+        ("waits", false, true, 0),
+        ("unknown-connection", true, true, 1),
+        ("unknown-request", true, true, 0),
+    ] {
+        let (returned, is_dead, host) = call_with_network(mode, network, |_| {});
+        let is_crash = matches!(returned.result, Err(ExitReason::Crash(_)));
+        assert_eq!((is_crash, is_dead, host.calls), (is_error, is_error, requests), "{mode} {network}: {returned:?}");
+    }
+    let (returned, is_dead, _) = call_with_network("waits-and-is-silent", true, |_| {});
+    assert!(matches!(returned.result, Err(ExitReason::Limit(LimitKind::WaitTime))) && is_dead, "{returned:?}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{Shared, assert_refused, assert_success, log, session_of, wait_for, wait_until};
 use crate::harness::Belljar;
-use crate::network_servers::site;
+use crate::network_servers::{ISOLATIONS, site};
 use crate::wire::Wire;
 
 #[test]
@@ -283,13 +283,15 @@ fn mistakes_in_quotas_end_the_command() {
 fn bytes_over_the_network_are_limited_per_hour() {
     let get = "import urllib.request\nlen(urllib.request.urlopen('https://api.example.com:PORT_https/csv').read())";
     let call = |wire: &mut Wire| wire.tool("run_python_code", json!({ "python_code": site().filled(get) }));
-    let mut free = site().serve(&["--quota", "network=1MB"]);
-    assert_success(&call(&mut free));
-    assert_success(&call(&mut free));
-    let mut limited = site().serve(&["--quota", "network=50"]);
-    // The request is sent, and the response is more than what is left.
-    let first = call(&mut limited);
-    assert_eq!(first["structuredContent"]["status"], "run-error", "{first}");
-    let details = assert_refused(&call(&mut limited), "network");
-    assert!(details["used"].as_f64().unwrap() > 50.0 && details["retry_after"].as_u64().unwrap() > 60, "{details}");
+    for isolation in ISOLATIONS {
+        let mut free = site().serve_in(isolation, &["--quota", "network=1MB"]);
+        assert_success(&call(&mut free));
+        assert_success(&call(&mut free));
+        let mut limited = site().serve_in(isolation, &["--quota", "network=50"]);
+        // The request is sent, and the response is more than what is left.
+        let first = call(&mut limited);
+        assert_eq!(first["structuredContent"]["status"], "run-error", "{first}");
+        let details = assert_refused(&call(&mut limited), "network");
+        assert!(details["used"].as_f64().unwrap() > 50.0 && details["retry_after"].as_u64().unwrap() > 60, "{details}");
+    }
 }
