@@ -4,6 +4,7 @@
 //! their results, and handles what the code asks of the host. The process has the interpreter alone. All that comes
 //! from it is untrusted.
 
+mod mounts;
 mod network;
 
 use std::fmt;
@@ -28,13 +29,17 @@ use crate::packages::PackageSet;
 pub use crate::session_files::{
     FileFailure, FileReply, FileRequest, ListedFile, MAX_FILES as MAX_LISTED_FILES, MAX_LISTED_PATHS,
 };
+pub use mounts::{
+    DirectoryRequest, FileId, MAX_NAMES, MountPoint, MountReply, MountRequest, MountResult, MountedFileRequest,
+};
 pub use network::{
     ChangeObserver, ConnectionId, ConnectionState, MAX_TRANSFER, NetworkReply, NetworkRequest, NewConnection,
 };
 
 /// The processes that interpreters run in.
 pub trait InterpreterProcesses: Send + Sync {
-    /// Starts an interpreter as a copy of `image`, with `limits` but for those of time. Code of another `owner` never
+    /// Starts an interpreter as a copy of `image`, with `limits` but for those of time, and with directories of the
+    /// host at `mounts`, which are asked for by [`ProcessHost::mounts`]. Code of another `owner` never
     /// runs in its process; without an owner, no other code does. Making the process ready for packages that were not
     /// used before may take long, which `progress` reports.
     ///
@@ -47,6 +52,7 @@ pub trait InterpreterProcesses: Send + Sync {
         image: &Image,
         limits: &Limits,
         owner: Option<&Arc<str>>,
+        mounts: Vec<MountPoint>,
         progress: &dyn Progress,
     ) -> Result<Box<dyn InterpreterProcess>, KernelError>;
 
@@ -82,6 +88,8 @@ pub struct SessionRequest<'a> {
     pub memory: u64,
     /// The beginning.
     pub start: SessionStart<'a>,
+    /// The directories of the host.
+    pub mounts: &'a [MountPoint],
 }
 
 /// The beginning of a session's interpreter. The bytes are those of [`SessionProcess::save`].
@@ -287,6 +295,10 @@ pub trait ProcessHost {
     /// The reason why the call is refused, for the author of the code.
     fn host_call(&mut self, call: ProcessHostCall<'_>, signals: &dyn RemoteSignals)
     -> Result<ProcessHostReply, String>;
+
+    /// Handles a request of the code's files in directories of the host. Returns `None` if the request is none that
+    /// [`belljar_emscripten`] makes: the process is no longer to be used.
+    fn mounts(&mut self, request: MountRequest) -> Option<MountResult>;
 
     /// Handles a request of the code's sockets, without waiting for the far end. `notify` is called when a connection
     /// may have changed, from any thread, also after the call has ended. Returns `None` if the request is none that

@@ -3,6 +3,7 @@
 use belljar_core::files::{FileError, FileInfo, MAX_READ, Range, truncate_for_message};
 use belljar_emscripten::Errno;
 use belljar_emscripten::fs::{AT_FDCWD, FileEntry, FileType, Filesystem};
+use belljar_network::Scrubber;
 use serde::{Deserialize, Serialize};
 
 use crate::interpreter::Interpreter;
@@ -197,14 +198,7 @@ pub(crate) fn local_modules(files: Vec<ListedFile>) -> Vec<String> {
 impl Interpreter {
     /// Returns the files and directories of the session, at most [`MAX_FILES`].
     pub(crate) fn list_session_files(&mut self) -> Vec<ListedFile> {
-        let listing = self.files().list(SESSION_DIRECTORY, MAX_FILES);
-        let listed = |FileEntry { path, file_type, size, modified }: FileEntry| ListedFile {
-            path,
-            is_regular: file_type == FileType::Regular,
-            size,
-            modified: i128::from(modified.seconds) * 1_000_000_000 + i128::from(modified.nanoseconds),
-        };
-        listing.map(|listing| listing.files).unwrap_or_default().into_iter().map(listed).collect()
+        list(self.files())
     }
 
     /// Reads a part of a file of the session, without secrets.
@@ -212,16 +206,8 @@ impl Interpreter {
     /// # Errors
     /// Fails if the file does not exist, or is not a regular file that the session has made.
     pub(crate) fn read_session_file(&mut self, path: &str, range: Range) -> Result<Vec<u8>, FileError> {
-        let (guest_path, size) = resolve_regular_file(self.files(), path)?;
-        let available = size.saturating_sub(range.offset);
-        let length = range.length.unwrap_or(available).min(available);
-        if length > MAX_READ {
-            return Err(FileError::TooLong { path: path.into(), size });
-        }
         let scrubber = self.scrubber().clone();
-        let files = self.files();
-        let bytes = scrubber.read_part(range.offset, length, |from, count| files.read_part(&guest_path, from, count));
-        bytes.map_err(|error| FileError::Other { path: path.into(), reason: error.errno.to_string() })
+        read(self.files(), &scrubber, path, range)
     }
 
     /// Writes a whole file of the session.
@@ -229,16 +215,55 @@ impl Interpreter {
     /// # Errors
     /// Fails if the file does not fit into the session's space.
     pub(crate) fn write_session_file(&mut self, path: &str, bytes: &[u8]) -> Result<(), FileError> {
-        let files = self.files();
-        match resolve_regular_file(files, path) {
-            Ok(_) | Err(FileError::Missing(_)) => {}
-            Err(error) => return Err(error),
-        }
-        files.write_file(&format!("{SESSION_DIRECTORY}/{path}"), bytes).map_err(|error| match error.errno {
-            Errno::ENOSPC => FileError::Full(path.into()),
-            errno => FileError::Other { path: path.into(), reason: errno.to_string() },
-        })
+        write(self.files(), path, bytes)
     }
+}
+
+/// Does the same as [`Interpreter::list_session_files`] with these files.
+pub(crate) fn list(files: &mut Filesystem) -> Vec<ListedFile> {
+    let listing = files.list(SESSION_DIRECTORY, MAX_FILES);
+    let listed = |FileEntry { path, file_type, size, modified }: FileEntry| ListedFile {
+        path,
+        is_regular: file_type == FileType::Regular,
+        size,
+        modified: i128::from(modified.seconds) * 1_000_000_000 + i128::from(modified.nanoseconds),
+    };
+    listing.map(|listing| listing.files).unwrap_or_default().into_iter().map(listed).collect()
+}
+
+/// Does the same as [`Interpreter::read_session_file`] with these files.
+///
+/// # Errors
+/// The same.
+pub(crate) fn read(
+    files: &mut Filesystem,
+    scrubber: &Scrubber,
+    path: &str,
+    range: Range,
+) -> Result<Vec<u8>, FileError> {
+    let (guest_path, size) = resolve_regular_file(files, path)?;
+    let available = size.saturating_sub(range.offset);
+    let length = range.length.unwrap_or(available).min(available);
+    if length > MAX_READ {
+        return Err(FileError::TooLong { path: path.into(), size });
+    }
+    let bytes = scrubber.read_part(range.offset, length, |from, count| files.read_part(&guest_path, from, count));
+    bytes.map_err(|error| FileError::Other { path: path.into(), reason: error.errno.to_string() })
+}
+
+/// Does the same as [`Interpreter::write_session_file`] with these files.
+///
+/// # Errors
+/// The same.
+pub(crate) fn write(files: &mut Filesystem, path: &str, bytes: &[u8]) -> Result<(), FileError> {
+    match resolve_regular_file(files, path) {
+        Ok(_) | Err(FileError::Missing(_)) => {}
+        Err(error) => return Err(error),
+    }
+    files.write_file(&format!("{SESSION_DIRECTORY}/{path}"), bytes).map_err(|error| match error.errno {
+        Errno::ENOSPC => FileError::Full(path.into()),
+        errno => FileError::Other { path: path.into(), reason: errno.to_string() },
+    })
 }
 
 /// Returns the guest's path of a regular file and its size. Follows no link on the way.

@@ -121,8 +121,8 @@ mod tests {
     use belljar_emscripten::Errno;
     use belljar_python::GuestFunction;
     use belljar_python::isolation::{
-        FileFailure, FileReply, FileRequest, ListedFile, MAX_LISTED_FILES, NetworkReply, NetworkRequest, SavedPart,
-        ValueFile,
+        DirectoryRequest, FileFailure, FileReply, FileRequest, ListedFile, MAX_LISTED_FILES, MountPoint, MountReply,
+        MountRequest, MountedFileRequest, NetworkReply, NetworkRequest, SavedPart, ValueFile,
     };
 
     use super::*;
@@ -167,7 +167,13 @@ mod tests {
             Event::Network(NetworkRequest::Read { connection: 1, max: 2, peek: true }),
             Event::Network(NetworkRequest::Connect(([127, 0, 0, 1], 80).into())),
             Event::Waiting,
+            Event::Mount(MountRequest::Directory(1, DirectoryRequest::Rename("a".into(), "b".into()))),
+            Event::Mount(MountRequest::File(2, MountedFileRequest::Write(3, vec![4]))),
         ]
+    }
+
+    fn mounts() -> Vec<MountPoint> {
+        vec![MountPoint { guest: "/data".into(), is_writable: true }]
     }
 
     fn listed(path: &str) -> ListedFile {
@@ -179,7 +185,7 @@ mod tests {
         let time = TimeLimits { wall: Some(Duration::from_millis(1500)), cpu: None, grace: Duration::ZERO };
         let limits = InterpreterLimits { memory: u64::MAX, output: 1, disk: 2, files: 3, value: 4 };
         let commands = vec![
-            Command::Restore { number: 7, limits },
+            Command::Restore { number: 7, limits, mounts: mounts() },
             Command::Call {
                 function: GuestFunction::Resume,
                 arguments: "{}".into(),
@@ -191,13 +197,14 @@ mod tests {
                 network: true,
             },
             Command::StatePart(vec![1; 3]),
-            Command::StartSession { number: 8, limits, start: Some(SavedPart::Files) },
+            Command::StartSession { number: 8, limits, start: Some(SavedPart::Files), mounts: mounts() },
             Command::Files(FileRequest::Write { path: "a".into(), bytes: vec![2] }),
             Command::Save(SavedPart::State),
             Command::HostReply { result: Err("no".into()), files: files() },
             Command::Discard,
             Command::Grown(true),
             Command::Network(NetworkReply::Read(Err(Errno::EAGAIN))),
+            Command::Mount(Ok(MountReply::Written(7))),
         ];
         let mut frames = Vec::new();
         commands.iter().for_each(|command| append(&mut frames, command).unwrap());
@@ -225,6 +232,8 @@ mod tests {
             &[9],
             &[9, 9],
             &[11],
+            &[11, 3],
+            &[12],
             &[5, 3],
             &[0xff],
             &[1, 2, 0],
@@ -237,7 +246,7 @@ mod tests {
         assert!(matches!(read_event(&(MAX_MESSAGE as u32 + 1).to_le_bytes()), Err(FrameError::TooLong(_))));
         // Longer than messages of their kind, of which nothing but the kind is read.
         assert!(matches!(read_event(&frame(&[0, 0])), Err(FrameError::TooLong(2))));
-        for kind in [0, 1, 2, 4, 5, 6, 7, 8, 9, 10] {
+        for kind in [0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11] {
             let head = [&(MAX_MESSAGE as u32).to_le_bytes()[..], &[kind]].concat();
             assert!(matches!(read_event(&head), Err(FrameError::TooLong(MAX_MESSAGE))), "{kind}");
         }

@@ -52,6 +52,7 @@
 //! | `Save` | between calls of a session | asks for its files, or its state |
 //! | `Grown` | after `Grow` | whether the memory may grow |
 //! | `Network` | after `Network` | the reply |
+//! | `Mount` | after `Mount` | the result |
 //!
 //! | from the worker | when | meaning | bound |
 //! | --- | --- | --- | --- |
@@ -66,6 +67,7 @@
 //! | `Grow` | during a call that has `asks_memory` | the interpreter's memory is to grow | 100,000 per call |
 //! | `Network` | during a call that has `network` | the sockets of the code ask for something | 256 KiB are read or written |
 //! | `Waiting` | during a call that has `network` | the limit of time is paused until the next message | the limit of waiting |
+//! | `Mount` | during a call | the code asks for something of mounted directories | 256 KiB are read or written; as many open files as on threads |
 //!
 //! Buffers of values cross with `Call`, `HostCall`, `HostReply` and `Returned`: bytes with a name of the guest's
 //! directory of such files, at most 10,000 of them. Calls of tools and functions are handled by the broker with the
@@ -89,6 +91,11 @@
 //! interpreter that has opened them. A request for a connection that does not exist, or from code without a network,
 //! ends the worker.
 //!
+//! Directories of the host (`--mount`, `--files`) are open in the broker, too. The worker has a list of their paths inside
+//! ([`MountPoint`](belljar_python::isolation::MountPoint)), and asks with a path within one of them, which the broker
+//! resolves without leaving the directory, as it does for interpreters of its own. A directory or file that does not
+//! exist in its lists ends the worker. The folder of a session is read and written for clients without the worker.
+//!
 //! A worker is replaced, and its commands sent again, only if it has ended before it sent anything but `Ready`: code
 //! that has begun is never run twice. The worker of a session is not replaced: its session goes on from its last state.
 //!
@@ -99,7 +106,7 @@
 //!
 //! # Limits
 //!
-//! Interpreters in workers cannot yet use directories of the host, or install packages while they run.
+//! Interpreters in workers cannot yet install packages while they run.
 //! Code of `run_python_code` cannot be saved while it waits, and cells only while they wait without their thread.
 
 #![cfg(target_os = "linux")]
@@ -108,6 +115,7 @@ mod frames;
 mod messages;
 mod pool;
 mod remote;
+mod remote_mounts;
 mod remote_network;
 mod remote_session;
 mod serve;

@@ -5,7 +5,8 @@ use std::time::Duration;
 use belljar_core::{ExitReason, LimitKind, Limits, Stream};
 use belljar_python::GuestFunction;
 use belljar_python::isolation::{
-    FileReply, FileRequest, MAX_LISTED_PATHS, MAX_TRANSFER, NetworkReply, NetworkRequest, SavedPart, ValueFile, at_most,
+    FileReply, FileRequest, MAX_LISTED_PATHS, MAX_TRANSFER, MountPoint, MountRequest, MountResult, NetworkReply,
+    NetworkRequest, SavedPart, ValueFile, at_most,
 };
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +44,7 @@ pub(crate) enum Command {
         /// The number of the interpreter, which interrupts name.
         number: u64,
         limits: InterpreterLimits,
+        mounts: Vec<MountPoint>,
     },
     /// Calls a function of the guest package.
     Call {
@@ -63,6 +65,8 @@ pub(crate) enum Command {
     Grown(bool),
     /// Replies to `Network`.
     Network(NetworkReply),
+    /// Replies to `Mount`.
+    Mount(MountResult),
     /// Replies to a call of the host, with the buffers of the reply.
     HostReply { result: Result<String, String>, files: Vec<ValueFile> },
     /// Drops the interpreter.
@@ -76,6 +80,7 @@ pub(crate) enum Command {
         limits: InterpreterLimits,
         /// The part that the bytes so far are; `None` for a new interpreter.
         start: Option<SavedPart>,
+        mounts: Vec<MountPoint>,
     },
     /// Asks about the files of the session.
     Files(FileRequest),
@@ -120,6 +125,8 @@ pub(crate) enum Event {
     Network(NetworkRequest),
     /// The code waits for its connections, until the next message.
     Waiting,
+    /// The code asks for something of mounted directories.
+    Mount(MountRequest),
 }
 
 impl Message for Command {
@@ -143,6 +150,7 @@ impl Message for Event {
             8 => Some(11),
             9 => Some(MAX_TRANSFER + MAX_REST),
             10 => Some(1),
+            11 => Some(MAX_TRANSFER + MAX_REST),
             _ => None,
         }
     }

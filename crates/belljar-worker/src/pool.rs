@@ -13,7 +13,7 @@ use belljar_core::kernel::KernelError;
 use belljar_core::{Limits, NoProgress, Progress, current_meter};
 use belljar_emscripten::dylink::LibraryError;
 use belljar_python::isolation::{
-    InterpreterProcess, InterpreterProcesses, SessionProcess, SessionRequest, SessionStart,
+    InterpreterProcess, InterpreterProcesses, MountPoint, SessionProcess, SessionRequest, SessionStart,
 };
 use belljar_python::packages::PackageSet;
 use belljar_python::{Image, ImageParts, OpenError, Options, Python};
@@ -212,11 +212,12 @@ impl InterpreterProcesses for WorkerPool {
         image: &Image,
         limits: &Limits,
         owner: Option<&Arc<str>>,
+        mounts: Vec<MountPoint>,
         progress: &dyn Progress,
     ) -> Result<Box<dyn InterpreterProcess>, KernelError> {
         let (worker, number, workers) = self.shared.take(&image.parts(), image.packages(), owner, progress)?;
         let memory = InitialMemory { meter: current_meter(), bytes: image.memory_size() };
-        Ok(Box::new(RemoteInterpreter::new(worker, number, limits, memory, owner.cloned(), workers)))
+        Ok(Box::new(RemoteInterpreter::new(worker, number, (limits, mounts), memory, owner.cloned(), workers)))
     }
 
     fn prepare_sessions(&self, packages: &PackageSet, progress: &dyn Progress) -> Result<(), KernelError> {
@@ -229,14 +230,14 @@ impl InterpreterProcesses for WorkerPool {
         request: &SessionRequest<'_>,
         progress: &dyn Progress,
     ) -> Result<Box<dyn SessionProcess>, KernelError> {
-        let SessionRequest { packages, limits, memory, start } = *request;
+        let SessionRequest { packages, limits, memory, start, mounts } = *request;
         let parts = ImageParts::for_sessions(packages);
         // Without an owner: a worker that no other code has used or will use.
         let (worker, number, workers) = self.shared.take(&parts, packages, None, progress)?;
         // A state is what differs from the image; the worker's word for its size in memory is not needed.
         let state = if let SessionStart::State(state) = start { state.len() as u64 } else { 0 };
         let memory = InitialMemory { meter: current_meter(), bytes: memory.max(state) };
-        let mut interpreter = RemoteInterpreter::new(worker, number, limits, memory, None, workers);
+        let mut interpreter = RemoteInterpreter::new(worker, number, (limits, mounts.to_vec()), memory, None, workers);
         interpreter.start_session(start)?;
         Ok(Box::new(interpreter))
     }

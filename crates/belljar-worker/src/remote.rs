@@ -9,8 +9,8 @@ use belljar_core::kernel::InterruptHandle;
 use belljar_core::{ExitReason, LimitKind, Limits, UsageMeter};
 use belljar_python::GuestReturn;
 use belljar_python::isolation::{
-    ChangeObserver, InterpreterProcess, ProcessCall, ProcessHost, ProcessHostCall, ProcessHostReply, ProcessReturn,
-    RemoteSignals, ValueFile,
+    ChangeObserver, InterpreterProcess, MountPoint, ProcessCall, ProcessHost, ProcessHostCall, ProcessHostReply,
+    ProcessReturn, RemoteSignals, ValueFile,
 };
 use parking_lot::Mutex;
 
@@ -47,6 +47,7 @@ pub(crate) struct RemoteInterpreter {
     handle: Arc<RemoteHandle>,
     pub(crate) number: u64,
     pub(crate) limits: InterpreterLimits,
+    pub(crate) mounts: Vec<MountPoint>,
     memory: InitialMemory,
     owner: Option<Arc<str>>,
     workers: Arc<ImageWorkers>,
@@ -97,7 +98,7 @@ impl RemoteInterpreter {
     pub(crate) fn new(
         worker: Worker,
         number: u64,
-        limits: &Limits,
+        (limits, mounts): (&Limits, Vec<MountPoint>),
         memory: InitialMemory,
         owner: Option<Arc<str>>,
         workers: Arc<ImageWorkers>,
@@ -115,6 +116,7 @@ impl RemoteInterpreter {
             handle: RemoteHandle::new(number, state),
             number,
             limits: limits.into(),
+            mounts,
             memory,
             owner,
             workers,
@@ -171,7 +173,8 @@ impl RemoteInterpreter {
         if !self.is_restored {
             self.is_restored = true;
             worker.runs += 1;
-            let restore = Command::Restore { number: self.number, limits: self.limits };
+            let (number, limits, mounts) = (self.number, self.limits, self.mounts.clone());
+            let restore = Command::Restore { number, limits, mounts };
             frames::append(&mut commands, &restore).map_err(FrameError::from)?;
         }
         let time = TimeLimits::from(call.limits);
@@ -245,6 +248,12 @@ impl RemoteInterpreter {
                     let reply = host.network(request, &self.handle.notify).ok_or(WorkerFailure::Excess)?;
                     let mut frame = Vec::new();
                     frames::append(&mut frame, &Command::Network(reply)).map_err(FrameError::from)?;
+                    timed_channel::write(&worker.channel, &frame, deadline).map_err(FrameError::from)?;
+                }
+                Event::Mount(request) => {
+                    let result = host.mounts(request).ok_or(WorkerFailure::Excess)?;
+                    let mut frame = Vec::new();
+                    frames::append(&mut frame, &Command::Mount(result)).map_err(FrameError::from)?;
                     timed_channel::write(&worker.channel, &frame, deadline).map_err(FrameError::from)?;
                 }
                 Event::Waiting if network => channel.get_mut().set_deadline(waits.begin()),

@@ -14,7 +14,7 @@ use belljar_python::isolation::{
 use parking_lot::Mutex;
 
 use crate::messages::{Command, Event};
-use crate::serve::{Channel, FAILED};
+use crate::serve::{Channel, end};
 
 /// The functions that are called when a connection may have changed, by the connections.
 pub(crate) type ChangeListeners = Mutex<BTreeMap<ConnectionId, ChangeObserver>>;
@@ -26,18 +26,11 @@ pub(crate) struct RemoteNetwork(Arc<Shared>);
 struct Shared {
     channel: Arc<Channel>,
     listeners: ChangeListeners,
-    /// True during a call of the broker, in which alone there are requests.
-    is_called: AtomicBool,
 }
 
 impl RemoteNetwork {
     pub(crate) fn new(channel: Arc<Channel>) -> Self {
-        Self(Arc::new(Shared { channel, listeners: ChangeListeners::default(), is_called: AtomicBool::new(false) }))
-    }
-
-    /// Notes that a call of the broker begins, or ends.
-    pub(crate) fn set_called(&self, is_called: bool) {
-        self.0.is_called.store(is_called, Ordering::Relaxed);
+        Self(Arc::new(Shared { channel, listeners: ChangeListeners::default() }))
     }
 
     /// Tells the program that a connection may have changed.
@@ -48,15 +41,11 @@ impl RemoteNetwork {
     }
 
     fn ask(&self, request: NetworkRequest) -> NetworkReply {
-        let asked = self.0.channel.send(&Event::Network(request)).map(|()| self.0.channel.receive());
-        let Ok(Ok(Command::Network(reply))) = asked else { end() };
-        reply
+        match self.0.channel.ask(&Event::Network(request)) {
+            Command::Network(reply) => reply,
+            _ => end(),
+        }
     }
-}
-
-/// Ends the worker: the broker has gone, or has sent the reply to another request.
-fn end() -> ! {
-    std::process::exit(FAILED)
 }
 
 impl Network for RemoteNetwork {
@@ -160,7 +149,7 @@ impl Drop for RemoteConnection {
     fn drop(&mut self) {
         self.network.0.listeners.lock().remove(&self.id);
         // The broker closes all connections of an interpreter that it drops.
-        if self.network.0.is_called.load(Ordering::Relaxed) {
+        if self.network.0.channel.is_called() {
             self.network.ask(NetworkRequest::Close(self.id));
         }
     }

@@ -34,7 +34,8 @@ impl RemoteInterpreter {
         let (number, limits) = (self.number, self.limits);
         (self.is_restored, self.has_begun) = (true, true);
         let parts = state.chunks(MAX_STATE_PART).map(|part| Command::StatePart(part.to_vec()));
-        let commands = parts.chain([Command::StartSession { number, limits, start: part }]);
+        let commands =
+            parts.chain([Command::StartSession { number, limits, start: part, mounts: self.mounts.clone() }]);
         let started = self.exchange(STATE_TIMEOUT, commands, |channel| match frames::read(channel)? {
             Event::Started(Err(reason)) if reason.len() > MAX_REASON => Err(WorkerFailure::Excess),
             Event::Started(started) => Ok(started),

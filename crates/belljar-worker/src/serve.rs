@@ -15,10 +15,10 @@ use belljar_emscripten::pagemap::set_pagemap;
 use belljar_emscripten::stop::StopHandle;
 use belljar_emscripten::watchdog::{DeadlineGuard, TimeLimits};
 use belljar_python::isolation::{
-    SavedPart, SessionStart, ValueFile, buffers_of, forwarded_calls, give_buffers, take_value,
+    MountPoint, SavedPart, SessionStart, ValueFile, buffers_of, forwarded_calls, give_buffers, take_value,
 };
 use belljar_python::{
-    CallError, GuestFunction, HostCall, HostCallContext, Interpreter, InterpreterInterruptHandle, Streams,
+    CallError, GuestFunction, GuestMount, HostCall, HostCallContext, Interpreter, InterpreterInterruptHandle, Streams,
     on_guest_thread,
 };
 use belljar_sandbox::worker::{NewWorker, SealLimits, seal};
@@ -30,15 +30,21 @@ use crate::messages::{
     self, CHANGE_SIGNAL, Command, END_SIGNAL, EndReason, Event, InterpreterLimits, MAX_BUFFERS, MAX_OUTPUT, MAX_REASON,
     MAX_STATE, MAX_STATE_PART, OutputStream, SeenSignals,
 };
+use crate::remote_mounts::RemoteDirectory;
 use crate::remote_network::RemoteNetwork;
 use crate::template::Shared;
 
 /// The exit status of a worker whose channel has failed, or that could not be sealed.
-pub(crate) const FAILED: i32 = 125;
+const FAILED: i32 = 125;
 /// The reason for the failure of calls without an interpreter.
 const NOT_RUNNING: &str = "no interpreter runs";
 /// The size of the stack of the thread that receives interrupts, in bytes.
 const CONTROL_STACK: usize = 64 << 10;
+
+/// Ends the worker: the broker has gone, or has sent the answer to another question.
+pub(crate) fn end() -> ! {
+    std::process::exit(FAILED)
+}
 
 /// The interpreter that runs, as the thread sees it that receives interrupts.
 type Current = Arc<Mutex<CurrentInterpreter>>;
@@ -78,7 +84,7 @@ pub(crate) fn run(worker: NewWorker, shared: Shared) -> ! {
     // The first guard starts the thread that enforces limits of time.
     let unused = TimeLimits { wall: Some(Duration::from_secs(3600)), cpu: None, grace: Duration::ZERO };
     drop(DeadlineGuard::start(&Arc::new(StopHandle::default()), unused));
-    let channel = Arc::new(Channel(Mutex::new(UnixStream::from(channel))));
+    let channel = Arc::new(Channel::new(UnixStream::from(channel)));
     let served = control.and_then(|_| on_guest_thread(|| serve(&shared, &channel, &current))).and_then(|served| served);
     std::process::exit(if served.is_ok() { 0 } else { FAILED })
 }
@@ -121,7 +127,7 @@ fn serve(shared: &Shared, channel: &Arc<Channel>, current: &Current) -> io::Resu
         Interpreters { shared, channel, current, running: Err(NOT_RUNNING.into()), next: None, state: Vec::new() };
     loop {
         match channel.receive() {
-            Ok(Command::Restore { number, limits }) => interpreters.start(number, limits),
+            Ok(Command::Restore { number, limits, mounts }) => interpreters.start(number, limits, mounts),
             Ok(Command::Call {
                 function,
                 arguments,
@@ -141,9 +147,9 @@ fn serve(shared: &Shared, channel: &Arc<Channel>, current: &Current) -> io::Resu
                         }
                         running.advance_clock(asleep);
                         running.set_network(has_network.then(|| Arc::new(network.clone()) as Arc<dyn Network>));
-                        network.set_called(true);
+                        channel.is_called.store(true, Ordering::Relaxed);
                         let event = call(running, function, &arguments, &files, time);
-                        network.set_called(false);
+                        channel.is_called.store(false, Ordering::Relaxed);
                         event
                     }
                     Err(reason) => failed_call(reason.clone()),
@@ -153,8 +159,8 @@ fn serve(shared: &Shared, channel: &Arc<Channel>, current: &Current) -> io::Resu
             }
             Ok(Command::Discard) => interpreters.discard(),
             Ok(Command::StatePart(part)) => interpreters.state.extend(part),
-            Ok(Command::StartSession { number, limits, start }) => {
-                let started = interpreters.start_session(number, limits, start);
+            Ok(Command::StartSession { number, limits, start, mounts }) => {
+                let started = interpreters.start_session(number, limits, start, mounts);
                 channel.send(&Event::Started(started.map_err(shortened)))?;
             }
             Ok(Command::Files(request)) => {
@@ -162,7 +168,7 @@ fn serve(shared: &Shared, channel: &Arc<Channel>, current: &Current) -> io::Resu
                 channel.send(&Event::Files(request.handle(running)))?;
             }
             Ok(Command::Save(part)) => interpreters.save(part)?,
-            Ok(Command::HostReply { .. } | Command::Grown(_) | Command::Network(_)) => {
+            Ok(Command::HostReply { .. } | Command::Grown(_) | Command::Network(_) | Command::Mount(_)) => {
                 return Err(io::Error::other("a reply without a call"));
             }
             Err(FrameError::Closed | FrameError::Unread) => return Ok(()),
@@ -225,11 +231,12 @@ struct Interpreters<'a> {
 
 impl Interpreters<'_> {
     /// Starts interpreter `number`.
-    fn start(&mut self, number: u64, limits: InterpreterLimits) {
-        self.running = match self.next.take() {
+    fn start(&mut self, number: u64, limits: InterpreterLimits, mounts: Vec<MountPoint>) {
+        let restored = match self.next.take() {
             Some((restored_with, interpreter)) if restored_with == limits => Ok(interpreter),
             _ => self.restore(limits),
         };
+        self.running = restored.and_then(|interpreter| self.mount(interpreter, mounts));
         self.receive_signals(number);
     }
 
@@ -239,6 +246,7 @@ impl Interpreters<'_> {
         number: u64,
         limits: InterpreterLimits,
         start: Option<SavedPart>,
+        mounts: Vec<MountPoint>,
     ) -> Result<(), String> {
         let Shared { python, image, packages, .. } = self.shared;
         let state = std::mem::take(&mut self.state);
@@ -248,7 +256,8 @@ impl Interpreters<'_> {
             Some(SavedPart::State) => SessionStart::State(&state),
         };
         let started = python.session_interpreter(image, packages, limits.into(), start, streams(self.channel));
-        self.running = started.map(|interpreter| self.forward_calls(interpreter));
+        let started = started.map(|interpreter| self.forward_calls(interpreter));
+        self.running = started.and_then(|interpreter| self.mount(interpreter, mounts));
         self.receive_signals(number);
         self.running.as_ref().map(|_| ()).map_err(Clone::clone)
     }
@@ -303,6 +312,15 @@ impl Interpreters<'_> {
         Ok(self.forward_calls(restored.map_err(|error| error.to_string())?))
     }
 
+    /// Mounts the broker's directories.
+    fn mount(&self, mut interpreter: Interpreter, mounts: Vec<MountPoint>) -> Result<Interpreter, String> {
+        for (guest, directory) in RemoteDirectory::list(self.channel, mounts) {
+            let mounted = GuestMount { guest, directory }.attach(interpreter.files());
+            mounted.map_err(|error| format!("failed to mount {}: {}", error.path, error.errno))?;
+        }
+        Ok(interpreter)
+    }
+
     /// Has the broker handle the calls of an interpreter.
     fn forward_calls(&self, mut interpreter: Interpreter) -> Interpreter {
         for name in forwarded_calls() {
@@ -314,17 +332,38 @@ impl Interpreters<'_> {
 }
 
 /// The worker's end of the channel.
-pub(crate) struct Channel(Mutex<UnixStream>);
+pub(crate) struct Channel {
+    socket: Mutex<UnixStream>,
+    /// True during a call of the broker, in which alone the code may ask for something.
+    is_called: AtomicBool,
+}
 
 impl Channel {
+    fn new(socket: UnixStream) -> Self {
+        Self { socket: Mutex::new(socket), is_called: AtomicBool::new(false) }
+    }
+
+    /// Returns whether a call of the broker runs.
+    pub(crate) fn is_called(&self) -> bool {
+        self.is_called.load(Ordering::Relaxed)
+    }
+
+    /// Sends a question of the code, and returns the broker's answer. Ends the worker if the broker has gone.
+    pub(crate) fn ask(&self, event: &Event) -> Command {
+        match self.send(event).map(|()| self.receive()) {
+            Ok(Ok(command)) => command,
+            _ => end(),
+        }
+    }
+
     pub(crate) fn send(&self, event: &Event) -> io::Result<()> {
         let mut frame = Vec::new();
         frames::append(&mut frame, event)?;
-        self.0.lock().write_all(&frame)
+        self.socket.lock().write_all(&frame)
     }
 
-    pub(crate) fn receive(&self) -> Result<Command, FrameError> {
-        frames::read(&mut *self.0.lock())
+    fn receive(&self) -> Result<Command, FrameError> {
+        frames::read(&mut *self.socket.lock())
     }
 }
 
@@ -340,9 +379,10 @@ impl UsageMeter for AskingMeter {
         if !self.asks.load(Ordering::Relaxed) {
             return true;
         }
-        let reply = self.channel.send(&Event::Grow(bytes)).map(|()| self.channel.receive());
-        let Ok(Ok(Command::Grown(is_granted))) = reply else { std::process::exit(FAILED) };
-        is_granted
+        match self.channel.ask(&Event::Grow(bytes)) {
+            Command::Grown(is_granted) => is_granted,
+            _ => end(),
+        }
     }
 
     // The broker knows what an interpreter begins with, and when it ends; it reads the processor time by itself.
@@ -378,8 +418,7 @@ impl OutputSink for ChannelSink {
         };
         for part in bytes.chunks(MAX_OUTPUT) {
             if self.0.send(&Event::Output { stream, bytes: part.to_vec() }).is_err() {
-                // The broker has gone.
-                std::process::exit(FAILED);
+                end();
             }
         }
     }
@@ -411,8 +450,7 @@ impl HostCall for ForwardedCall {
         let files = buffers_of(request, context.files(), MAX_BUFFERS as u64)?;
         let signals = self.seen_signals(context)?;
         let event = Event::HostCall { name: self.name.into(), request: request.get().into(), files, signals };
-        self.channel.send(&event).map_err(|error| refused(&error))?;
-        let Ok(Command::HostReply { result, files }) = self.channel.receive() else { std::process::exit(FAILED) };
+        let Command::HostReply { result, files } = self.channel.ask(&event) else { end() };
         let reply = result.map_err(CallError::Refused)?;
         give_buffers(&files, context.files())
             .map_err(|error| refused(&format!("the result does not fit into the code's file system: {error}")))?;

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::descriptors::Target;
 use super::node::{FileType, NodeId, NodeKind};
 use super::path_resolution::PathTarget;
@@ -10,7 +12,7 @@ use super::{Filesystem, Timestamp};
 use crate::Errno;
 
 /// The result of `stat`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stat {
     /// `st_dev`: 1 in memory, and from 2 on one number for each mounted host directory.
     pub device: u32,
@@ -89,8 +91,8 @@ impl Filesystem {
     pub fn stat_fd(&self, fd: i32) -> Result<Stat, Errno> {
         match &self.description(fd)?.target {
             Target::Node(id) => self.stat_node(*id),
-            Target::HostFile { mount, file, .. } => file.stat(*mount),
-            Target::HostDirectory { mount, path, .. } => self.mounted(*mount)?.stat(*mount, path),
+            Target::HostFile { mount, file, .. } => Ok(file.stat()?.in_mount(*mount)),
+            Target::HostDirectory { mount, path, .. } => Ok(self.mounted(*mount)?.stat(path)?.in_mount(*mount)),
             Target::Socket(_) => Ok(Stat::for_socket(fd)),
         }
     }
@@ -98,7 +100,7 @@ impl Filesystem {
     pub(super) fn stat_place(&self, place: &PathTarget) -> Result<Stat, Errno> {
         match place {
             PathTarget::Node(id) => self.stat_node(*id),
-            PathTarget::Host { mount, path } => self.mounted(*mount)?.stat(*mount, path),
+            PathTarget::Host { mount, path } => Ok(self.mounted(*mount)?.stat(path)?.in_mount(*mount)),
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::mount::{HostEntry, HostFile};
+use super::mount::{MountedEntry, MountedFile};
 use super::node::{Device, Node, NodeId, NodeKind, PIPE_CAPACITY};
 use super::path_resolution::PathTarget;
 use super::socket::Socket;
@@ -20,13 +20,13 @@ pub(super) enum Target {
     Node(NodeId),
     HostFile {
         mount: u32,
-        file: HostFile,
+        file: Arc<dyn MountedFile>,
     },
     HostDirectory {
         mount: u32,
         path: String,
         /// The entries, once they were listed.
-        listing: Option<Arc<[HostEntry]>>,
+        listing: Option<Arc<[MountedEntry]>>,
     },
     Socket(Socket),
 }

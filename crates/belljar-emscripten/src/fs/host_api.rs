@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::content::FileContent;
 use super::descriptors::Target;
-use super::mount::{HostDirectory, HostEntry, HostFile};
+use super::mount::{MountedDirectory, MountedEntry, MountedFile};
 use super::node::{Device, Directory, NodeId, NodeKind};
 use super::path_resolution::{FinalComponent, PathTarget, join};
 use super::{AT_FDCWD, FileBytes, FileType, Filesystem, OpenFlags, PATH_MAX, Timestamp};
@@ -126,7 +126,7 @@ impl Filesystem {
                     return Err(Errno::EISDIR);
                 }
                 let file = directory.open_file(&path, OpenFlags::READ_ONLY, 0)?;
-                read_host_file(&file, 0, buffer(file.size()?, limit)?)
+                read_host_file(&*file, 0, buffer(file.stat()?.size, limit)?)
             }
         })
     }
@@ -159,8 +159,8 @@ impl Filesystem {
             }
             PathTarget::Host { mount, path } => {
                 let file = files.mounted(mount)?.open_file(&path, OpenFlags::READ_ONLY, 0)?;
-                let left = file.size()?.saturating_sub(offset);
-                read_host_file(&file, offset, buffer(length.min(left), left)?)
+                let left = file.stat()?.size.saturating_sub(offset);
+                read_host_file(&*file, offset, buffer(length.min(left), left)?)
             }
         })
     }
@@ -340,7 +340,7 @@ impl Filesystem {
 }
 
 /// Lists a host directory and its subdirectories, at most `limit` entries. Does not follow links.
-fn list_host_directory(directory: &HostDirectory, top: &str, limit: usize) -> Result<Listing, Errno> {
+fn list_host_directory(directory: &dyn MountedDirectory, top: &str, limit: usize) -> Result<Listing, Errno> {
     let mut listing = Listing::default();
     // Directories in progress: the path below `top`, and the entries that are left.
     let mut way = vec![(String::new(), open_listing(directory, top, limit, &mut listing)?)];
@@ -357,7 +357,7 @@ fn list_host_directory(directory: &HostDirectory, top: &str, limit: usize) -> Re
             listing.truncated = true;
             break;
         }
-        let HostEntry { file_type, size, modified, .. } = entry;
+        let MountedEntry { file_type, size, modified, .. } = entry;
         listing.files.push(FileEntry { path: path.clone(), file_type, size, modified });
         if file_type == FileType::Directory {
             let left = limit - listing.files.len();
@@ -372,18 +372,18 @@ fn list_host_directory(directory: &HostDirectory, top: &str, limit: usize) -> Re
 }
 
 fn open_listing(
-    directory: &HostDirectory,
+    directory: &dyn MountedDirectory,
     path: &str,
     limit: usize,
     listing: &mut Listing,
-) -> Result<std::vec::IntoIter<HostEntry>, Errno> {
+) -> Result<std::vec::IntoIter<MountedEntry>, Errno> {
     let (entries, is_complete) = directory.entries(path, limit)?;
     listing.truncated |= !is_complete;
     Ok(entries.into_iter())
 }
 
 /// Fills a buffer from `offset` on. The buffer becomes shorter if the file did meanwhile.
-fn read_host_file(file: &HostFile, offset: u64, mut bytes: Vec<u8>) -> Result<Vec<u8>, Errno> {
+fn read_host_file(file: &dyn MountedFile, offset: u64, mut bytes: Vec<u8>) -> Result<Vec<u8>, Errno> {
     let mut filled = 0;
     while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
         match file.read_at(offset.saturating_add(filled as u64), rest)? {

@@ -188,7 +188,7 @@ impl Filesystem {
                 NodeKind::File(content) => Ok(content.size()),
                 _ => Ok(0),
             },
-            Target::HostFile { file, .. } => file.size(),
+            Target::HostFile { file, .. } => Ok(file.stat()?.size),
             Target::HostDirectory { .. } | Target::Socket(_) => Ok(0),
         }
     }

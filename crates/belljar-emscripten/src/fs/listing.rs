@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::descriptors::Target;
-use super::mount::HostEntry;
+use super::mount::MountedEntry;
 use super::node::{FileType, NodeId};
 use super::path_resolution::PathTarget;
 use super::{Filesystem, Stat};
@@ -101,13 +101,13 @@ impl Filesystem {
     }
 
     /// Returns the entries of an open host directory at the time when it was first listed, or last rewound.
-    fn host_listing(&mut self, fd: i32) -> Result<Arc<[HostEntry]>, Errno> {
+    fn host_listing(&mut self, fd: i32) -> Result<Arc<[MountedEntry]>, Errno> {
         let description = self.description(fd)?;
         let Target::HostDirectory { mount, path, listing } = &description.target else { return Err(Errno::ENOTDIR) };
         if let Some(listing) = listing.as_ref().filter(|_| description.offset != 0) {
             return Ok(listing.clone());
         }
-        let fresh: Arc<[HostEntry]> = self.mounted(*mount)?.list(path)?.into();
+        let fresh: Arc<[MountedEntry]> = self.mounted(*mount)?.list(path)?.into();
         if let Target::HostDirectory { listing, .. } = &mut self.description_mut(fd)?.target {
             *listing = Some(fresh.clone());
         }

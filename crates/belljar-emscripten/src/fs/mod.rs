@@ -1,7 +1,7 @@
 //! The files of one instance: an in-memory filesystem with POSIX semantics.
 //!
 //! Data that the guest writes is held in memory, within a [`Quota`]. Below it are read-only [`Layer`]s that instances
-//! share, and host directories may be mounted over parts of it ([`HostDirectory`]). No other file of the host is
+//! share, and directories may be mounted over parts of it ([`MountedDirectory`]). No other file of the host is
 //! reachable from here. A `Filesystem` is cheap to clone: each restored snapshot gets its own copy, which shares file
 //! contents until one of the copies writes.
 //!
@@ -9,7 +9,7 @@
 //! | --- | --- |
 //! | `node`, `content`, `bytes`, `time` | inodes and their contents |
 //! | `layer`, `overlay` | read-only trees and how they merge with private files |
-//! | `mount` | directories of the host |
+//! | `mount`, `host_directory` | mounted directories, and those of the host |
 //! | `path_resolution` | from paths to inodes |
 //! | `directory_ops` | creating, removing and renaming |
 //! | `attributes` | `stat`, permissions, times |
@@ -26,6 +26,7 @@ mod content;
 mod descriptors;
 mod directory_ops;
 mod host_api;
+mod host_directory;
 mod io;
 mod layer;
 mod listing;
@@ -49,10 +50,11 @@ pub use attributes::{Access, Stat, StatFs};
 pub use bytes::FileBytes;
 pub use descriptors::Readiness;
 pub use host_api::{FileEntry, FileError, Listing};
+pub use host_directory::HostDirectory;
 pub use io::Whence;
 pub use layer::{Layer, LayerBuilder, LayerContent, LayerError};
 pub use listing::DirectoryEntry;
-pub use mount::HostDirectory;
+pub use mount::{MountedDirectory, MountedEntry, MountedFile};
 pub use node::{Device, FileType};
 pub use open::{AT_FDCWD, OpenFlags};
 pub use serialize::{FilesystemSnapshot, LoadError};

@@ -1,83 +1,116 @@
-//! Directories of the host, mounted into the guest's tree.
+//! Directories outside of the guest's memory, mounted into its tree.
 //!
-//! Every access goes through a [`cap_std::fs::Dir`], from which `..` and symbolic links cannot escape, even if the host
-//! changes the tree meanwhile. Reads and writes access the host's files directly. Only regular files and directories
-//! are opened: a pipe, a device or a socket could block or have side effects.
+//! The embedder implements [`MountedDirectory`], which decides what can be reached. [`HostDirectory`](super::HostDirectory) is
+//! a directory of the host.
 
-use std::io;
-use std::path::Path;
+use std::fmt;
 use std::sync::Arc;
 
-use cap_std::ambient_authority;
-use cap_std::fs::{Dir, Metadata, OpenOptions};
+use serde::{Deserialize, Serialize};
 
 use super::node::{FileType, NodeId};
-use super::time::Times;
 use super::{FileError, Filesystem, OpenFlags, SetTime, Stat, Timestamp};
 use crate::Errno;
 use crate::host::HOST_DIRECTORY;
-use crate::os::{self, files};
 
-/// A directory of the host that can be mounted.
-#[derive(Debug)]
-pub struct HostDirectory {
-    root: Dir,
-    writable: bool,
+/// A directory that can be mounted. Paths begin at it, and consist of names with `/` in between; its own path is "".
+/// Links are not followed at the end of a path.
+///
+/// The functions fail with the guest's errors: if a file does not exist, or must not be used in this way.
+pub trait MountedDirectory: Send + Sync + fmt::Debug {
+    /// Returns whether the guest may modify the contents.
+    fn is_writable(&self) -> bool;
+
+    /// Returns the attributes of a file. The device is that of no mount.
+    fn stat(&self, path: &str) -> Result<Stat, Errno>;
+
+    /// Returns the target of a link.
+    fn read_link(&self, path: &str) -> Result<Arc<str>, Errno>;
+
+    /// Opens a regular file. Fails with [`Errno::EACCES`] for other files.
+    fn open_file(&self, path: &str, flags: OpenFlags, mode: u32) -> Result<Arc<dyn MountedFile>, Errno>;
+
+    /// Creates a directory.
+    fn make_directory(&self, path: &str, mode: u32) -> Result<(), Errno>;
+
+    /// Removes a file that is not a directory.
+    fn remove_file(&self, path: &str) -> Result<(), Errno>;
+
+    /// Removes an empty directory.
+    fn remove_directory(&self, path: &str) -> Result<(), Errno>;
+
+    /// Renames a file.
+    fn rename(&self, from: &str, to: &str) -> Result<(), Errno>;
+
+    /// Sets the permission bits of a file.
+    fn set_mode(&self, path: &str, mode: u32) -> Result<(), Errno>;
+
+    /// Sets the times of a file.
+    fn set_times(&self, path: &str, accessed: SetTime, modified: SetTime) -> Result<(), Errno>;
+
+    /// Returns up to `limit` entries of a directory, sorted, and whether these are all. Names that are not UTF-8 are
+    /// left out: the guest could not open them.
+    fn entries(&self, path: &str, limit: usize) -> Result<(Vec<MountedEntry>, bool), Errno>;
 }
 
-/// A mounted host directory.
-#[derive(Clone)]
-pub(super) struct Mount {
-    pub(super) at: NodeId,
-    pub(super) directory: Arc<HostDirectory>,
+/// An open file of a mounted directory. Dropping it closes the file.
+pub trait MountedFile: Send + Sync {
+    /// Returns the attributes. The device is that of no mount.
+    fn stat(&self) -> Result<Stat, Errno>;
+
+    /// Reads bytes from an offset on; fewer than asked for at the end of the file only.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Errno>;
+
+    /// Writes bytes; possibly fewer than given.
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<usize, Errno>;
+
+    /// Sets the size.
+    fn truncate(&self, size: u64) -> Result<(), Errno>;
+
+    /// Writes what is buffered to the storage.
+    fn synchronise(&self) -> Result<(), Errno>;
+
+    /// Sets the permission bits.
+    fn set_mode(&self, mode: u32) -> Result<(), Errno>;
+
+    /// Sets the times.
+    fn set_times(&self, accessed: SetTime, modified: SetTime) -> Result<(), Errno>;
 }
 
-/// A file of the host that the guest has open.
-#[derive(Clone)]
-pub(super) struct HostFile(Arc<std::fs::File>);
-
-/// An entry of a host directory.
-pub(super) struct HostEntry {
-    pub(super) name: Arc<str>,
-    pub(super) ino: u64,
-    pub(super) file_type: FileType,
+/// An entry of a mounted directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountedEntry {
+    /// The name.
+    pub name: Arc<str>,
+    /// The number of the inode.
+    pub ino: u64,
+    /// The type.
+    pub file_type: FileType,
     /// The length in bytes: 0 for directories.
-    pub(super) size: u64,
-    pub(super) modified: Timestamp,
+    pub size: u64,
+    /// The time of the last modification.
+    pub modified: Timestamp,
 }
 
 /// The maximum number of entries of a directory that is listed. A guest may have created them on the host's disk, and a
 /// listing is in memory.
 const MAX_LISTED: usize = 1_000_000;
 
-impl HostDirectory {
-    /// Opens a directory of the host. If `writable`, the guest may modify its contents.
-    pub fn open(path: &Path, writable: bool) -> io::Result<Self> {
-        Ok(Self { root: Dir::open_ambient_dir(path, ambient_authority())?, writable })
-    }
+/// A mounted directory.
+#[derive(Clone)]
+pub(super) struct Mount {
+    pub(super) at: NodeId,
+    pub(super) directory: Arc<dyn MountedDirectory>,
+}
 
-    /// Takes an open directory of the host. If `writable`, the guest may modify its contents.
-    pub fn from_descriptor(directory: files::DirectoryHandle, writable: bool) -> Self {
-        Self { root: Dir::from_std_file(directory.into()), writable }
-    }
-
+impl dyn MountedDirectory {
     /// Fails with [`Errno::EROFS`] unless the guest may modify the contents.
-    /// Returns whether the guest may write to the directory.
-    pub fn is_writable(&self) -> bool {
-        self.writable
-    }
-
     pub(super) fn check_writable(&self) -> Result<(), Errno> {
-        if self.writable { Ok(()) } else { Err(Errno::EROFS) }
-    }
-
-    fn metadata(&self, path: &str) -> Result<Metadata, Errno> {
-        let metadata = if path.is_empty() { self.root.dir_metadata() } else { self.root.symlink_metadata(path) };
-        metadata.map_err(errno)
+        if self.is_writable() { Ok(()) } else { Err(Errno::EROFS) }
     }
 
     pub(super) fn exists(&self, path: &str) -> Result<bool, Errno> {
-        match self.metadata(path) {
+        match self.stat(path) {
             Ok(_) => Ok(true),
             Err(Errno::ENOENT) => Ok(false),
             Err(errno) => Err(errno),
@@ -85,183 +118,51 @@ impl HostDirectory {
     }
 
     pub(super) fn is_directory(&self, path: &str) -> Result<bool, Errno> {
-        Ok(self.metadata(path)?.is_dir())
+        Ok(self.stat(path)?.file_type == FileType::Directory)
     }
 
     /// Returns the target of the link at `path`; `None` if the file is not a link.
     pub(super) fn link_target(&self, path: &str) -> Result<Option<Arc<str>>, Errno> {
-        if !self.metadata(path)?.is_symlink() {
-            return Ok(None);
+        match self.stat(path)?.file_type {
+            FileType::Link => self.read_link(path).map(Some),
+            _ => Ok(None),
         }
-        let target = self.root.read_link_contents(path).map_err(errno)?;
-        Ok(Some(target.to_str().ok_or(Errno::EILSEQ)?.into()))
-    }
-
-    pub(super) fn stat(&self, mount: u32, path: &str) -> Result<Stat, Errno> {
-        Ok(stat(mount, &self.metadata(path)?))
     }
 
     /// Fails unless one of the permission `bits` is set and, if they include write bits, the mount allows writing.
     pub(super) fn check_mode(&self, path: &str, bits: u32) -> Result<(), Errno> {
-        if files::mode(&self.metadata(path)?) & bits == 0 {
+        if self.stat(path)?.mode & bits == 0 {
             return Err(Errno::EACCES);
         }
         if bits & 0o222 != 0 { self.check_writable() } else { Ok(()) }
     }
 
-    /// Opens a regular file. Fails with [`Errno::EACCES`] for other files.
-    pub(super) fn open_file(&self, path: &str, flags: OpenFlags, mode: u32) -> Result<HostFile, Errno> {
-        if flags.writes() || flags.creates() || flags.truncates() {
-            self.check_writable()?;
-        }
-        if self.exists(path)? && !self.metadata(path)?.is_file() {
-            return Err(Errno::EACCES);
-        }
-        let mut options = OpenOptions::new();
-        options.read(flags.reads()).write(flags.writes() || flags.truncates());
-        if flags.creates() {
-            options.create(!flags.excludes()).create_new(flags.excludes());
-            files::set_new_mode(&mut options, mode);
-        }
-        // Neither blocks nor follows a link if the file was replaced by a pipe or a link after the check above.
-        files::neither_block_nor_follow(&mut options);
-        let file = self.root.open_with(path, &options).map_err(errno)?.into_std();
-        if !file.metadata().map_err(errno)?.is_file() {
-            return Err(Errno::EACCES);
-        }
-        if flags.truncates() {
-            file.set_len(0).map_err(errno)?;
-        }
-        Ok(HostFile(Arc::new(file)))
-    }
-
-    pub(super) fn make_directory(&self, path: &str, mode: u32) -> Result<(), Errno> {
-        self.check_writable()?;
-        self.root.create_dir_with(path, &files::directory_builder(mode)).map_err(errno)
-    }
-
-    pub(super) fn remove_file(&self, path: &str) -> Result<(), Errno> {
-        self.check_writable()?;
-        self.root.remove_file(path).map_err(errno)
-    }
-
-    pub(super) fn remove_directory(&self, path: &str) -> Result<(), Errno> {
-        self.check_writable()?;
-        self.root.remove_dir(path).map_err(errno)
-    }
-
-    pub(super) fn rename(&self, from: &str, to: &str) -> Result<(), Errno> {
-        self.check_writable()?;
-        self.root.rename(from, &self.root, to).map_err(errno)
-    }
-
-    pub(super) fn set_mode(&self, path: &str, mode: u32) -> Result<(), Errno> {
-        self.check_writable()?;
-        // Excludes the set-user-ID and set-group-ID bits: a guest's program must not become one that runs with the
-        // rights of the user who mounted the directory.
-        let path = if path.is_empty() { "." } else { path };
-        files::set_mode_at(&self.root, path, mode & 0o777).map_err(errno)
-    }
-
-    pub(super) fn set_times(&self, path: &str, accessed: SetTime, modified: SetTime) -> Result<(), Errno> {
-        self.check_writable()?;
-        if !self.is_directory(path)? {
-            return self.open_file(path, OpenFlags::READ_ONLY, 0)?.set_times(accessed, modified);
-        }
-        let path = if path.is_empty() { "." } else { path };
-        let mut options = OpenOptions::new();
-        files::set_for_directory_times(&mut options);
-        let directory = self.root.open_with(path, &options).map_err(errno)?.into_std();
-        HostFile(Arc::new(directory)).set_times(accessed, modified)
-    }
-
     /// Returns all entries of the directory at `path`, sorted; fails with [`Errno::ENOMEM`] if there are too many.
-    /// Names that are not UTF-8 are left out: the guest could not open them.
-    pub(super) fn list(&self, path: &str) -> Result<Vec<HostEntry>, Errno> {
+    pub(super) fn list(&self, path: &str) -> Result<Vec<MountedEntry>, Errno> {
         let (entries, is_complete) = self.entries(path, MAX_LISTED)?;
         if is_complete { Ok(entries) } else { Err(Errno::ENOMEM) }
     }
-
-    /// Returns up to `limit` entries of the directory at `path`, sorted, and whether these are all.
-    pub(super) fn entries(&self, path: &str, limit: usize) -> Result<(Vec<HostEntry>, bool), Errno> {
-        let path = if path.is_empty() { "." } else { path };
-        let mut entries = Vec::new();
-        let mut is_complete = true;
-        for entry in self.root.read_dir(path).map_err(errno)? {
-            let entry = entry.map_err(errno)?;
-            if entries.len() >= limit {
-                is_complete = false;
-                break;
-            }
-            // Files that were removed meanwhile are not listed.
-            let (Ok(name), Ok(metadata)) = (entry.file_name().into_string(), entry.metadata()) else { continue };
-            let Stat { ino, file_type, size, times, .. } = stat(0, &metadata);
-            let size = if file_type == FileType::Directory { 0 } else { size };
-            entries.push(HostEntry { name: name.into(), ino, file_type, size, modified: times.modified });
-        }
-        entries.sort_by(|one, other| one.name.cmp(&other.name));
-        Ok((entries, is_complete))
-    }
 }
 
-impl HostFile {
-    pub(super) fn stat(&self, mount: u32) -> Result<Stat, Errno> {
-        let metadata = Metadata::from_file(&self.0).map_err(errno)?;
-        Ok(stat(mount, &metadata))
-    }
-
-    pub(super) fn size(&self) -> Result<u64, Errno> {
-        Ok(self.0.metadata().map_err(errno)?.len())
-    }
-
-    pub(super) fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
-        os::read_at(&self.0, buffer, offset).map_err(errno)
-    }
-
-    pub(super) fn write_at(&self, offset: u64, data: &[u8]) -> Result<usize, Errno> {
-        os::write_at(&self.0, data, offset).map_err(errno)
-    }
-
-    pub(super) fn truncate(&self, size: u64) -> Result<(), Errno> {
-        self.0.set_len(size).map_err(errno)
-    }
-
-    pub(super) fn synchronise(&self) -> Result<(), Errno> {
-        self.0.sync_all().map_err(errno)
-    }
-
-    pub(super) fn set_mode(&self, mode: u32) -> Result<(), Errno> {
-        files::set_mode(&self.0, mode & 0o777).map_err(errno)
-    }
-
-    pub(super) fn set_times(&self, accessed: SetTime, modified: SetTime) -> Result<(), Errno> {
-        let mut times = std::fs::FileTimes::new();
-        let host = |time: SetTime| match time {
-            SetTime::Keep => Ok(None),
-            _ => time.apply(Timestamp::default(), Timestamp::now()).to_system().ok_or(Errno::EINVAL).map(Some),
-        };
-        if let Some(time) = host(accessed)? {
-            times = times.set_accessed(time);
-        }
-        if let Some(time) = host(modified)? {
-            times = times.set_modified(time);
-        }
-        self.0.set_times(times).map_err(errno)
+impl Stat {
+    /// Returns the attributes of a file in a mount.
+    pub(super) fn in_mount(self, mount: u32) -> Self {
+        Self { device: 2 + mount, ..self }
     }
 }
 
 impl Filesystem {
-    /// Mounts a host directory at `path`, which is created if it does not exist and must be a directory of the guest
-    /// without a mount. Its previous contents are hidden. If it is the working directory, then so is the host
-    /// directory.
-    pub fn mount(&mut self, path: &str, directory: impl Into<Arc<HostDirectory>>) -> Result<(), FileError> {
+    /// Mounts a directory at `path`, which is created if it does not exist and must be a directory of the guest
+    /// without a mount. Its previous contents are hidden. If it is the working directory, then so is the mounted
+    /// one.
+    pub fn mount(&mut self, path: &str, directory: Arc<dyn MountedDirectory>) -> Result<(), FileError> {
         self.create_dir_all(path)?;
         let mounted = self.with_root_permissions(|files| files.resolve(super::AT_FDCWD, path, true)).and_then(
             |place| match place {
                 super::PathTarget::Node(at) if at != super::ROOT => {
                     let mount = u32::try_from(self.mounts.len()).map_err(|_| Errno::ENOMEM)?;
                     self.nodes.directory_mut(at)?.mount = Some(mount);
-                    self.mounts.push(Mount { at, directory: directory.into() });
+                    self.mounts.push(Mount { at, directory });
                     if self.working_directory == super::PathTarget::Node(at) {
                         self.set_working_directory(super::PathTarget::Host { mount, path: String::new() })?;
                     }
@@ -273,53 +174,10 @@ impl Filesystem {
         mounted.map_err(|errno| FileError { path: path.into(), errno })
     }
 
-    pub(super) fn mounted(&self, mount: u32) -> Result<Arc<HostDirectory>, Errno> {
+    pub(super) fn mounted(&self, mount: u32) -> Result<Arc<dyn MountedDirectory>, Errno> {
         if let Some(recording) = self.sources.as_recorded() {
             recording.set_incomplete(HOST_DIRECTORY);
         }
         self.mounts.get(mount as usize).map(|mount| mount.directory.clone()).ok_or(Errno::EIO)
     }
-}
-
-fn stat(mount: u32, metadata: &Metadata) -> Stat {
-    let time = |(seconds, nanoseconds)| Timestamp { seconds, nanoseconds: u32::try_from(nanoseconds).unwrap_or(0) };
-    let attributes = files::attributes(metadata);
-    Stat {
-        device: 2 + mount,
-        ino: attributes.ino,
-        file_type: file_type(attributes.mode),
-        mode: attributes.mode & 0o7777,
-        links: u32::try_from(attributes.links).unwrap_or(u32::MAX),
-        special: 0,
-        size: metadata.len(),
-        blocks: attributes.blocks,
-        times: Times {
-            accessed: time(attributes.accessed),
-            modified: time(attributes.modified),
-            changed: time(attributes.changed),
-        },
-    }
-}
-
-fn file_type(mode: u32) -> FileType {
-    match mode & 0o170_000 {
-        0o100_000 => FileType::Regular,
-        0o040_000 => FileType::Directory,
-        0o120_000 => FileType::Link,
-        0o020_000 => FileType::CharacterDevice,
-        0o010_000 => FileType::Pipe,
-        _ => FileType::Other,
-    }
-}
-
-/// Converts an error of the host to the guest's error number.
-fn errno(error: io::Error) -> Errno {
-    error.raw_os_error().and_then(files::errno).unwrap_or_else(|| match error.kind() {
-        io::ErrorKind::NotFound => Errno::ENOENT,
-        // The error of cap-std for a path that leads out of the directory.
-        io::ErrorKind::PermissionDenied => Errno::EACCES,
-        io::ErrorKind::AlreadyExists => Errno::EEXIST,
-        io::ErrorKind::InvalidInput => Errno::EINVAL,
-        _ => Errno::EIO,
-    })
 }

@@ -149,7 +149,7 @@ pub(super) struct Pipe {
 pub(super) const PIPE_CAPACITY: usize = 64 << 10;
 
 /// The type of an inode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum FileType {
     /// A regular file.
     Regular,

@@ -52,7 +52,7 @@ impl Times {
 }
 
 /// The change of one of the two times by `utimensat`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SetTime {
     /// Keep the time (`UTIME_OMIT`).
     Keep,

@@ -12,6 +12,7 @@ use belljar_emscripten::fs::{Filesystem, Quota};
 use belljar_packages::Dependencies;
 use parking_lot::Mutex;
 
+use super::mounts::{GuestMount, mount_all};
 use super::run_interpreter::{IsolatedHost, IsolatedInterpreter};
 use crate::guest_call::GuestFunction;
 use crate::guest_protocol::{ExecuteArguments, ExecuteResult, ResumeArguments, ShellCell};
@@ -22,6 +23,7 @@ use crate::isolation::{
     FileReply, FileRequest, InterpreterProcesses, SavedPart, SessionProcess, SessionRequest, SessionStart,
 };
 use crate::packages::PackageSet;
+use crate::session::SESSION_DIRECTORY;
 use crate::steps::Step;
 
 /// The interpreter of a session in a process of its own, on the side of its kernel. No other code runs in the process.
@@ -36,6 +38,8 @@ pub(super) struct IsolatedSession {
     pub(super) handle: Arc<SessionHandle>,
     /// The reason why the cell that is about to go on was ended.
     pub(super) ended: Option<ExitReason>,
+    /// The folder of the session, if it has one. It is read and written without the process.
+    pub(super) folder: Option<Filesystem>,
 }
 
 impl IsolatedSession {
@@ -49,28 +53,37 @@ impl IsolatedSession {
         packages: &PackageSet,
         limits: Limits,
         (start, renewal): (SessionStart<'_>, Renewal),
+        mounts: Vec<GuestMount>,
         progress: &dyn Progress,
     ) -> Result<Self, KernelError> {
-        let request = SessionRequest { packages, limits: &limits, memory: image.memory_size(), start };
+        let folder = folder_of(&mounts)?;
+        let host = IsolatedHost::with_output(Box::new(Discard), mounts, &limits);
+        let mounts = &host.mounts.points();
+        let request = SessionRequest { packages, limits: &limits, memory: image.memory_size(), start, mounts };
         let process = processes.start_session(&request, progress)?;
         let handle = Arc::new(SessionHandle::new(process.interrupt_handle()));
-        let host = IsolatedHost::with_output(Box::new(Discard), &limits);
         let interpreter = IsolatedInterpreter::new(process, host, limits, renewal);
         let (image, packages) = (image.clone(), packages.clone());
-        Ok(Self { interpreter, processes, image, packages, has_new_packages: false, handle, ended: None })
+        Ok(Self { interpreter, processes, image, packages, has_new_packages: false, handle, ended: None, folder })
     }
 
-    /// Starts an interpreter with the same packages in another process.
+    /// Starts an interpreter with the same packages, and with these directories, in another process.
     ///
     /// # Errors
     /// The same as for [`IsolatedSession::start`].
     pub(super) fn start_another(
         &self,
         start: (SessionStart<'_>, Renewal),
+        mounts: Vec<GuestMount>,
         progress: &dyn Progress,
     ) -> Result<Self, KernelError> {
         let limits = self.interpreter.limits;
-        Self::start(self.processes.clone(), &self.image, &self.packages, limits, start, progress)
+        Self::start(self.processes.clone(), &self.image, &self.packages, limits, start, mounts, progress)
+    }
+
+    /// Returns the directories of the host that the session has.
+    pub(super) fn mounts(&self) -> Vec<GuestMount> {
+        self.interpreter.host.mounts.mounts().to_vec()
     }
 
     /// Saves the state, for an interpreter in another process.
@@ -154,15 +167,27 @@ impl IsolatedSession {
     fn move_to(&mut self, packages: &PackageSet, progress: &dyn Progress) -> Result<(), KernelError> {
         let state = self.save_state()?;
         let (limits, memory) = (&self.interpreter.limits, self.image.memory_size());
-        let request = SessionRequest { packages, limits, memory, start: SessionStart::State(&state) };
+        let mounts = &self.interpreter.host.mounts.points();
+        let request = SessionRequest { packages, limits, memory, start: SessionStart::State(&state), mounts };
         let process = self.processes.start_session(&request, progress)?;
         self.handle.replace(process.interrupt_handle());
         self.interpreter.process = process;
-        self.interpreter.host.network.close_all();
+        self.interpreter.host.end_process();
         self.packages = packages.clone();
         self.has_new_packages = true;
         Ok(())
     }
+}
+
+/// Returns the folder of a session among its directories, at the path that its code has for it.
+fn folder_of(mounts: &[GuestMount]) -> Result<Option<Filesystem>, KernelError> {
+    let folder = mounts.iter().find(|mount| mount.guest == SESSION_DIRECTORY);
+    let folder = folder.map(|folder| -> Result<Filesystem, KernelError> {
+        let mut files = Filesystem::new(Quota::default());
+        mount_all(&mut files, std::slice::from_ref(folder))?;
+        Ok(files)
+    });
+    folder.transpose()
 }
 
 fn to_cell(step: Result<Step<ExecuteResult>, Outcome>) -> Result<Step<ShellCell>, Outcome> {

@@ -1,8 +1,7 @@
 //! The interpreter of a session: in this process, or in one of its own.
 //!
 //! A kernel drives its interpreter through [`KernelInterpreter`] alone. The abilities of an interpreter of this process
-//! only (directories of the host, recordings, packages that are installed while code runs) are reached by
-//! [`KernelInterpreter::local`].
+//! only (recordings, packages that are installed while code runs) are reached by [`KernelInterpreter::local`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -337,9 +336,12 @@ impl KernelInterpreter {
     fn list_files(&mut self) -> Vec<ListedFile> {
         match self {
             Self::Local(interpreter) => interpreter.list_session_files(),
-            Self::Isolated(session) => match session.interpreter.process.files(&FileRequest::List) {
-                Ok(FileReply::List(files)) => files,
-                _ => Vec::new(),
+            Self::Isolated(session) => match &mut session.folder {
+                Some(folder) => session_files::list(folder),
+                None => match session.interpreter.process.files(&FileRequest::List) {
+                    Ok(FileReply::List(files)) => files,
+                    _ => Vec::new(),
+                },
             },
         }
     }
@@ -358,6 +360,9 @@ impl KernelInterpreter {
             Self::Local(interpreter) => interpreter.read_session_file(path, range),
             Self::Isolated(session) => {
                 let scrubber = session.interpreter.scrubber().clone();
+                if let Some(folder) = &mut session.folder {
+                    return session_files::read(folder, &scrubber, path, range);
+                }
                 scrubber.read_part(range.offset, range.length.unwrap_or(u64::MAX), |offset, count| {
                     let length = range.length.map(|_| count);
                     let reply = session.ask(&FileRequest::Read { path: path.into(), offset, length }, path)?;
@@ -375,6 +380,9 @@ impl KernelInterpreter {
         match self {
             Self::Local(interpreter) => interpreter.write_session_file(path, bytes),
             Self::Isolated(session) => {
+                if let Some(folder) = &mut session.folder {
+                    return session_files::write(folder, path, bytes);
+                }
                 let reply = session.ask(&FileRequest::Write { path: path.into(), bytes: bytes.into() }, path)?;
                 session_files::write_result(reply, path)
             }

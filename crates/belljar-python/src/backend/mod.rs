@@ -21,6 +21,7 @@
 
 mod exchange;
 mod held_cell;
+mod isolated_mounts;
 mod isolated_network;
 mod isolated_session;
 mod kernel_interpreter;
@@ -94,8 +95,8 @@ pub struct BackendOptions {
     pub mounts: Vec<GuestMount>,
     /// The network that all code can use.
     pub network: Option<Arc<Network>>,
-    /// The processes that interpreters are in, if they are not in this one. Such code has no directories of the host,
-    /// and installs no packages while it runs.
+    /// The processes that interpreters are in, if they are not in this one. Such code installs no packages while it
+    /// runs.
     pub processes: Option<Arc<dyn InterpreterProcesses>>,
 }
 
@@ -308,9 +309,7 @@ impl Backend for WasmBackend {
         if let Some(program) = ProgramKernel::restored(self.clone(), snapshot) {
             return Ok(Box::new(program));
         }
-        let mut kernel = WasmKernel::restore(self.clone(), snapshot, base, progress)?;
-        kernel.mount(folder)?;
-        Ok(Box::new(kernel))
+        Ok(Box::new(WasmKernel::restore(self.clone(), snapshot, base, folder, progress)?))
     }
 
     fn program(&self, request: OneShotRequest) -> Option<Box<dyn Kernel>> {

@@ -1,11 +1,12 @@
 //! Directories of the host in the file systems of interpreters.
 
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
 use belljar_core::SessionFolder;
 use belljar_core::kernel::KernelError;
-use belljar_emscripten::fs::{AT_FDCWD, FileError, FileType, Filesystem, HostDirectory, Stat};
+use belljar_emscripten::fs::{AT_FDCWD, FileError, FileType, Filesystem, HostDirectory, MountedDirectory, Stat};
 
 use crate::guest::DATA_LINK;
 use crate::session::SESSION_DIRECTORY;
@@ -16,7 +17,7 @@ pub struct GuestMount {
     /// The path inside, such as `/data`.
     pub guest: String,
     /// The directory.
-    pub directory: Arc<HostDirectory>,
+    pub directory: Arc<dyn MountedDirectory>,
 }
 
 impl GuestMount {
@@ -34,23 +35,30 @@ impl GuestMount {
     }
 }
 
-/// Mounts directories, and over the working directory the folder of a session.
+/// Returns the directories of a session: its folder at the working directory, and those of all code.
+///
+/// # Errors
+/// Returns an error if the folder's handle cannot be copied.
+pub(super) fn mounts_of_session(
+    mounts: &[GuestMount],
+    folder: Option<&SessionFolder>,
+) -> Result<Vec<GuestMount>, KernelError> {
+    let folder = folder.map(|folder| -> Result<GuestMount, KernelError> {
+        let directory = folder.directory.try_clone().map_err(|error| failed(SESSION_DIRECTORY, &error))?;
+        let directory = Arc::new(HostDirectory::from_descriptor(directory, true));
+        Ok(GuestMount { guest: SESSION_DIRECTORY.into(), directory })
+    });
+    folder.into_iter().chain(mounts.iter().cloned().map(Ok)).collect()
+}
+
+/// Mounts directories.
 ///
 /// # Errors
 /// Returns an error if a path inside cannot be mounted over: code of the session may have put a file there.
-pub(super) fn mount_all(
-    files: &mut Filesystem,
-    mounts: &[GuestMount],
-    folder: Option<&SessionFolder>,
-) -> Result<(), KernelError> {
-    let failed = |guest: &str, error: String| KernelError::Failed(format!("failed to mount {guest}: {error}").into());
-    if let Some(folder) = folder {
-        let directory = folder.directory.try_clone().map_err(|error| failed(SESSION_DIRECTORY, error.to_string()))?;
-        let mounted = files.mount(SESSION_DIRECTORY, HostDirectory::from_descriptor(directory, true));
-        mounted.map_err(|error| failed(SESSION_DIRECTORY, error.errno.to_string()))?;
-    }
-    for mount in mounts {
-        mount.attach(files).map_err(|error| failed(&mount.guest, error.errno.to_string()))?;
-    }
-    Ok(())
+pub(super) fn mount_all(files: &mut Filesystem, mounts: &[GuestMount]) -> Result<(), KernelError> {
+    mounts.iter().try_for_each(|mount| mount.attach(files).map_err(|error| failed(&mount.guest, &error.errno)))
+}
+
+fn failed(guest: &str, error: &dyn fmt::Display) -> KernelError {
+    KernelError::Failed(format!("failed to mount {guest}: {error}").into())
 }

@@ -41,9 +41,6 @@ pub(super) fn begin(
 ) -> Result<RunStep, KernelError> {
     let PythonRuntime { python, installer, .. } = &runtime;
     let OneShotRequest { code, globals, dependencies, timeout, exchange, tools, network, owner, scope: _ } = request;
-    if backend.processes.is_some() && !backend.mounts.is_empty() {
-        return Err(KernelError::Unsupported("code in a worker process cannot use directories of the host"));
-    }
     let limits = backend.limits.with_timeout(timeout);
     let mut report = RunReport::new(limits);
     let mut options = options(&runtime, &dependencies, tools)?;
@@ -297,7 +294,8 @@ impl Attempt {
         let (images, exchange) = (ImageCollector::default(), request.exchange.as_ref());
         let scrubber = run.backend.scrubber();
         let calls = exchange::calls_of(exchange, request.tools, observer, waker.as_ref(), None, &scrubber);
-        let host = IsolatedHost::new(observer.clone(), images.clone(), calls.clone(), &run.left);
+        let mounts = run.backend.mounts.clone();
+        let host = IsolatedHost::new(observer.clone(), images.clone(), calls.clone(), mounts, &run.left);
         let variables = exchange.map(exchange::variables_of).unwrap_or_default();
         let (owner, progress) = (owner.as_ref(), &**observer);
         let interpreter = IsolatedInterpreter::start(processes, image, run.left, owner, host, variables, progress)?;
@@ -322,7 +320,7 @@ impl Attempt {
         effects: Effects,
     ) -> Result<Self, KernelError> {
         let OneShotRun { runtime, backend, network, observer, cancellation, waker, .. } = run;
-        mount_all(interpreter.files(), &backend.mounts, None)?;
+        mount_all(interpreter.files(), &backend.mounts)?;
         backend.attach_network(&mut interpreter, network.as_ref(), observer, waker.as_ref())?;
         interpreter.register_host_call("takes_images", Arc::new(TakesImages));
         interpreter.register_host_call("display", Arc::new(DisplayImage(images.clone())));

@@ -20,7 +20,9 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::exchange::{self, RunCalls};
+use super::isolated_mounts::IsolatedMounts;
 use super::isolated_network::IsolatedNetwork;
+use super::mounts::GuestMount;
 use super::one_shot::ObserverSink;
 use super::shown_images::{DisplayImage, TakesImages};
 use super::wait_clock::WaitEnd;
@@ -30,8 +32,8 @@ use crate::host_calls::{CallError, HostCall, HostCallContext, HostCallRegistry};
 use crate::image::Image;
 use crate::interpreter::{Interpreter, RECORD_TIMEOUT, Renewal};
 use crate::isolation::{
-    ChangeObserver, InterpreterProcess, InterpreterProcesses, NetworkReply, NetworkRequest, ProcessCall, ProcessHost,
-    ProcessHostCall, ProcessHostReply, ProcessReturn, RemoteSignals, ValueFile,
+    ChangeObserver, InterpreterProcess, InterpreterProcesses, MountRequest, MountResult, NetworkReply, NetworkRequest,
+    ProcessCall, ProcessHost, ProcessHostCall, ProcessHostReply, ProcessReturn, RemoteSignals, ValueFile,
 };
 use crate::network::NetworkClient;
 use crate::scrubbing::ScrubbingSink;
@@ -174,7 +176,7 @@ impl IsolatedInterpreter {
         progress: &dyn Progress,
     ) -> Result<Self, KernelError> {
         let start = Instant::now();
-        let process = processes.start(image, &limits, owner, progress)?;
+        let process = processes.start(image, &limits, owner, host.mounts.points(), progress)?;
         let interpreter = Self::new(process, host, limits, Renewal::All);
         let missing_modules = image.missing_modules().clone();
         Ok(Self { variables, missing_modules, start: start.elapsed(), ..interpreter })
@@ -381,6 +383,7 @@ pub(in crate::backend) struct IsolatedHost {
     /// The buffers of values that cross, for the handlers.
     pub(in crate::backend) files: Filesystem,
     pub(in crate::backend) network: IsolatedNetwork,
+    pub(in crate::backend) mounts: IsolatedMounts,
     /// The number of buffers of replies that have crossed.
     sent_buffers: u64,
 }
@@ -390,9 +393,10 @@ impl IsolatedHost {
         observer: Arc<dyn CellObserver>,
         images: ImageCollector,
         calls: Option<RunCalls>,
+        mounts: Vec<GuestMount>,
         limits: &Limits,
     ) -> Self {
-        let mut host = Self::with_output(Box::new(ObserverSink(observer)), limits);
+        let mut host = Self::with_output(Box::new(ObserverSink(observer)), mounts, limits);
         host.register("takes_images", Arc::new(TakesImages));
         host.register("display", Arc::new(DisplayImage(images)));
         host.register("install", Arc::new(RefusesPackages));
@@ -401,9 +405,20 @@ impl IsolatedHost {
     }
 
     /// Creates a host without handlers.
-    pub(in crate::backend) fn with_output(output: Box<dyn OutputSink>, limits: &Limits) -> Self {
+    pub(in crate::backend) fn with_output(
+        output: Box<dyn OutputSink>,
+        mounts: Vec<GuestMount>,
+        limits: &Limits,
+    ) -> Self {
+        let mounts = IsolatedMounts::new(mounts);
         let (handlers, network) = (HostCallRegistry::default(), IsolatedNetwork::default());
-        Self { output, handlers, calls: None, files: buffers(limits), network, sent_buffers: 0 }
+        Self { output, handlers, calls: None, files: buffers(limits), network, mounts, sent_buffers: 0 }
+    }
+
+    /// Closes the connections and the files of a process that has ended.
+    pub(in crate::backend) fn end_process(&mut self) {
+        self.network.close_all();
+        self.mounts.close_all();
     }
 
     /// Removes all buffers.
@@ -471,6 +486,10 @@ impl ProcessHost for IsolatedHost {
         drop(exchange::take_files(&mut self.files, names, u64::MAX));
         let text = reply.map_err(|error| error.to_string())?.get().to_owned();
         Ok(ProcessHostReply { text, files: self.take_replies() })
+    }
+
+    fn mounts(&mut self, request: MountRequest) -> Option<MountResult> {
+        self.mounts.handle(request)
     }
 
     fn network(&mut self, request: NetworkRequest, notify: &ChangeObserver) -> Option<NetworkReply> {

@@ -21,7 +21,7 @@ use serde_json::Value;
 use super::held_cell::ReplayedCell;
 use super::isolated_session::IsolatedSession;
 use super::kernel_interpreter::KernelInterpreter;
-use super::mounts::mount_all;
+use super::mounts::{GuestMount, mount_all, mounts_of_session};
 use super::replay::Awaited;
 use super::running_cell::RunningCell;
 use super::waiting_cell::WaitingCell;
@@ -110,11 +110,12 @@ impl WasmKernel {
     ) -> Result<Self, KernelError> {
         let packages = session_runtime.packages.clone();
         let limits = backend.session_limits();
+        let mounts = mounts_of_session(&backend.shared.mounts, folder)?;
         let interpreter = match &backend.shared.processes {
             Some(processes) => {
                 let (image, processes) = (&session_runtime.image, processes.clone());
                 let start = (SessionStart::New, Renewal::All);
-                let session = IsolatedSession::start(processes, image, &packages, limits, start, progress)?;
+                let session = IsolatedSession::start(processes, image, &packages, limits, start, mounts, progress)?;
                 KernelInterpreter::Isolated(Box::new(session))
             }
             None => {
@@ -124,12 +125,11 @@ impl WasmKernel {
                 for layer in packages.layers_not_in(session_runtime.image.packages()) {
                     interpreter.files().add_layer(layer.clone());
                 }
+                mount_all(interpreter.files(), &mounts)?;
                 KernelInterpreter::Local(Box::new(interpreter))
             }
         };
-        let mut kernel = Self::new(backend, session_runtime, packages, interpreter, 0);
-        kernel.mount(folder)?;
-        Ok(kernel)
+        Ok(Self::new(backend, session_runtime, packages, interpreter, 0))
     }
 
     fn new(
@@ -156,22 +156,12 @@ impl WasmKernel {
         }
     }
 
-    /// Mounts the directories of the host that the code can use, and the session's folder. Snapshots do not contain
-    /// mounts.
-    pub(super) fn mount(&mut self, folder: Option<&SessionFolder>) -> Result<(), KernelError> {
-        let mounts = &self.backend.shared.mounts;
-        match self.interpreter.local() {
-            Some(interpreter) => mount_all(interpreter.files(), mounts, folder),
-            None if mounts.is_empty() && folder.is_none() => Ok(()),
-            None => Err(KernelError::Unsupported("code in a worker process cannot use directories of the host")),
-        }
-    }
-
     /// Starts a kernel that continues from a snapshot.
     pub(super) fn restore(
         backend: WasmBackend,
         snapshot: &KernelSnapshot,
         base: FindBase<'_>,
+        folder: Option<&SessionFolder>,
         progress: &dyn Progress,
     ) -> Result<Self, KernelError> {
         let metadata = SnapshotMetadata::read(&snapshot.metadata)?;
@@ -215,17 +205,19 @@ impl WasmKernel {
                 KernelError::IncompatibleSnapshot(format!("its packages are not available: {error}").into())
             })?;
         let renewal = if snapshot.is_copy { metadata.renewal.of_copy() } else { metadata.renewal };
+        let mounts = mounts_of_session(&backend.shared.mounts, folder)?;
         let interpreter = match &backend.shared.processes {
             Some(processes) => {
                 let (image, limits) = (&session_runtime.image, backend.session_limits());
                 let start = (SessionStart::State(start), renewal);
-                let session = IsolatedSession::start(processes.clone(), image, &packages, limits, start, progress)?;
+                let processes = processes.clone();
+                let session = IsolatedSession::start(processes, image, &packages, limits, start, mounts, progress)?;
                 KernelInterpreter::Isolated(Box::new(session))
             }
             None => {
                 let delta = SnapshotDelta::from_bytes(start);
                 let delta = delta.map_err(|error| KernelError::IncompatibleSnapshot(error.into()))?;
-                restore_delta(&backend, &session_runtime, &delta, &packages, renewal)?
+                restore_delta(&backend, &session_runtime, &delta, &packages, &mounts, renewal)?
             }
         };
         let mut kernel = Self::new(backend, session_runtime, packages, interpreter, metadata.count);
@@ -242,12 +234,14 @@ fn restore_delta(
     SessionRuntime { runtime, image, .. }: &SessionRuntime,
     delta: &SnapshotDelta,
     packages: &PackageSet,
+    mounts: &[GuestMount],
     renewal: Renewal,
 ) -> Result<KernelInterpreter, KernelError> {
     let limits = backend.session_limits();
     let interpreter = runtime.python.restore_interpreter(image, delta, packages, limits, null_streams());
     let mut interpreter = interpreter.map_err(|error| KernelError::IncompatibleSnapshot(error.into()))?;
     interpreter.set_renewal(renewal);
+    mount_all(interpreter.files(), mounts)?;
     Ok(KernelInterpreter::Local(Box::new(interpreter)))
 }
 
@@ -364,7 +358,8 @@ impl Kernel for WasmKernel {
         match &mut self.interpreter {
             KernelInterpreter::Isolated(session) => {
                 let files = session.save_files()?;
-                **session = session.start_another((SessionStart::Files(&files), Renewal::All), &NoProgress)?;
+                let (start, mounts) = ((SessionStart::Files(&files), Renewal::All), session.mounts());
+                **session = session.start_another(start, mounts, &NoProgress)?;
             }
             KernelInterpreter::Local(ended) => {
                 let files = ended.files().clone();
@@ -383,22 +378,22 @@ impl Kernel for WasmKernel {
 
     fn fork(&mut self, folder: Option<&SessionFolder>) -> Result<Box<dyn Kernel>, KernelError> {
         let renewal = self.interpreter.renewal().of_copy();
+        let mounts = mounts_of_session(&self.backend.shared.mounts, folder)?;
         let (backend, session_runtime, packages) =
             (self.backend.clone(), self.session_runtime.clone(), self.packages.clone());
         let interpreter = match &mut self.interpreter {
             KernelInterpreter::Isolated(session) => {
                 let state = session.save_state()?;
-                let copy = session.start_another((SessionStart::State(&state), renewal), &NoProgress)?;
+                let copy = session.start_another((SessionStart::State(&state), renewal), mounts, &NoProgress)?;
                 KernelInterpreter::Isolated(Box::new(copy))
             }
             KernelInterpreter::Local(interpreter) => {
                 let delta = interpreter.delta(&session_runtime.image);
                 let delta = delta.map_err(|error| KernelError::Failed(error.into()))?;
-                restore_delta(&backend, &session_runtime, &delta, &packages, renewal)?
+                restore_delta(&backend, &session_runtime, &delta, &packages, &mounts, renewal)?
             }
         };
         let mut kernel = Self::new(backend, session_runtime, packages, interpreter, self.execution_count);
-        kernel.mount(folder)?;
         kernel.network.clone_from(&self.network);
         Ok(Box::new(kernel))
     }

@@ -160,12 +160,7 @@ impl ServeArguments {
             ResultFormat::Xml => ReturnMode::Xml,
             ResultFormat::Json => ReturnMode::Json,
         };
-        self.isolation.check(&[
-            ("--sandbox native", self.sandbox.sandbox != Sandbox::Wasm),
-            ("--files", self.sessions.have_folders()),
-            ("--mount", !self.mount.is_empty()),
-            ("--monty", monty),
-        ])?;
+        self.isolation.check(&[("--sandbox native", self.sandbox.sandbox != Sandbox::Wasm), ("--monty", monty)])?;
         let mounts = mount::for_server(&self.mount, self.sandbox.sandbox)?;
         let folders = self.sessions.folders()?;
         if self.toolset == Toolset::Python && folders.is_some() {

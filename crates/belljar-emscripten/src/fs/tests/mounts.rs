@@ -8,7 +8,7 @@ use super::*;
 /// Creates files with `directory` mounted at `/mnt`.
 fn mounted(directory: &Path, writable: bool) -> Filesystem {
     let mut files = files();
-    files.mount("/mnt", HostDirectory::open(directory, writable).unwrap()).unwrap();
+    files.mount("/mnt", Arc::new(HostDirectory::open(directory, writable).unwrap())).unwrap();
     files
 }
 
@@ -117,9 +117,9 @@ fn mount_point_cannot_be_moved_or_removed() {
     assert_eq!(files.remove("/mnt").unwrap_err().errno, Errno::EBUSY);
     assert_eq!(files.remove("/mnt/g").unwrap_err().errno, Errno::EBUSY);
     assert!(host.path().join("g").exists());
-    let again = HostDirectory::open(host.path(), false).unwrap();
+    let again = Arc::new(HostDirectory::open(host.path(), false).unwrap());
     assert_eq!(files.mount("/mnt", again).unwrap_err().errno, Errno::EBUSY);
-    let root = HostDirectory::open(host.path(), false).unwrap();
+    let root = Arc::new(HostDirectory::open(host.path(), false).unwrap());
     assert_eq!(files.mount("/", root).unwrap_err().errno, Errno::EBUSY);
     assert_eq!(files.list("/", 100).unwrap().files.iter().filter(|file| file.path.starts_with("mnt")).count(), 1);
 }
@@ -175,7 +175,7 @@ fn mount_over_the_working_directory_is_entered() {
     let mut files = files();
     files.put("/home/hidden", "guest");
     assert!(!files.is_on_host("/home"));
-    files.mount("/home", HostDirectory::open(host.path(), true).unwrap()).unwrap();
+    files.mount("/home", Arc::new(HostDirectory::open(host.path(), true).unwrap())).unwrap();
     assert!(files.is_on_host("/home") && files.is_on_host("/home/f"));
     assert_eq!(files.cwd().unwrap(), "/home");
     assert_eq!(files.get("f").unwrap(), "host");
@@ -187,7 +187,7 @@ fn mount_over_the_working_directory_is_entered() {
     // A snapshot does not contain the mount, nor its files.
     let mut loaded = files.save().load(&[], Quota::default()).unwrap();
     assert_eq!((loaded.cwd().unwrap().as_str(), loaded.get("f")), ("/home", Err(Errno::ENOENT)));
-    loaded.mount("/home", HostDirectory::open(host.path(), true).unwrap()).unwrap();
+    loaded.mount("/home", Arc::new(HostDirectory::open(host.path(), true).unwrap())).unwrap();
     assert_eq!(loaded.get("f").unwrap(), "host");
 }
 

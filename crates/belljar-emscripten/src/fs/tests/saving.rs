@@ -94,7 +94,7 @@ fn mounts_are_left_out_and_their_descriptors_closed() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("f"), "host").unwrap();
     let mut files = files();
-    files.mount("/mnt", HostDirectory::open(directory.path(), false).unwrap()).unwrap();
+    files.mount("/mnt", Arc::new(HostDirectory::open(directory.path(), false).unwrap())).unwrap();
     let fd = files.open("/mnt/f", OpenFlags::READ_ONLY).unwrap();
     files.change_directory("/mnt").unwrap();
     let mut loaded = round_trip(&files, &[]).unwrap();

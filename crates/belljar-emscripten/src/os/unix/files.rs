@@ -23,11 +23,6 @@ pub(crate) fn attributes(metadata: &Metadata) -> FileAttributes {
     }
 }
 
-/// Returns the type and permissions as `st_mode` has them.
-pub(crate) fn mode(metadata: &Metadata) -> u32 {
-    metadata.mode()
-}
-
 /// Makes opening neither block nor follow a link in the last component.
 pub(crate) fn neither_block_nor_follow(options: &mut OpenOptions) {
     options.custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW);

@@ -7,9 +7,9 @@ use belljar_core::kernel::KernelError;
 use belljar_core::{ExitReason, LimitKind, Limits, MeterScope, NoProgress, Stream, current_meter};
 use belljar_emscripten::network::ResolveError;
 use belljar_python::isolation::{
-    ChangeObserver, FileReply, FileRequest, InterpreterProcess, InterpreterProcesses as _, NetworkReply,
-    NetworkRequest, ProcessCall, ProcessHost, ProcessHostCall, ProcessHostReply, RemoteSignals, SavedPart,
-    SessionProcess, SessionRequest, SessionStart,
+    ChangeObserver, FileReply, FileRequest, InterpreterProcess, InterpreterProcesses as _, MountReply, MountRequest,
+    MountResult, NetworkReply, NetworkRequest, ProcessCall, ProcessHost, ProcessHostCall, ProcessHostReply,
+    RemoteSignals, SavedPart, SessionProcess, SessionRequest, SessionStart,
 };
 use belljar_python::packages::PackageSet;
 use belljar_python::{GuestFunction, GuestReturn, Options, Python, on_guest_thread};
@@ -50,7 +50,7 @@ SENT = {
     "garbage": [READY, b"\xff" * 100],
     "not-ready": [VALUE],
     "ready-twice": [READY, READY],
-    "unknown-message": [READY, frame(b"\x0b")],
+    "unknown-message": [READY, frame(b"\x0c")],
     "too-long": [READY, struct.pack("<I", 0xffffffff)],
     "long-and-silent": [READY, struct.pack("<I", 128 << 20)],
     "bytes-left-over": [READY, frame(b"\0\0")],
@@ -204,6 +204,14 @@ impl ProcessHost for CountingHost {
         Ok(ProcessHostReply { text: "true".into(), files: Vec::new() })
     }
 
+    fn mounts(&mut self, request: MountRequest) -> Option<MountResult> {
+        self.calls += 1;
+        match request {
+            MountRequest::Directory(0, _) => Some(Ok(MountReply::Done)),
+            _ => None,
+        }
+    }
+
     fn network(&mut self, request: NetworkRequest, _: &ChangeObserver) -> Option<NetworkReply> {
         self.calls += 1;
         match request {
@@ -258,7 +266,7 @@ fn call_with_network(
         let pool = WorkerPool::new(&options, &limits, WorkerOptions { command, ..WorkerOptions::default() }).unwrap();
         pool.open(&python).unwrap();
         let owner: Arc<str> = "owner".into();
-        let mut process = pool.start(python.base(), &limits, Some(&owner), &NoProgress).unwrap();
+        let mut process = pool.start(python.base(), &limits, Some(&owner), Vec::new(), &NoProgress).unwrap();
         let mut host = CountingHost::default();
         let call = ProcessCall { network, ..run_call(&limits) };
         let returned = process.call(&call, &mut host).returned;
@@ -292,7 +300,8 @@ fn with_session<T: Send>(
     let worked = on_guest_thread(|| {
         let pool = WorkerPool::new(&options, &limits, WorkerOptions { command, ..WorkerOptions::default() }).unwrap();
         let packages = PackageSet::empty();
-        let request = SessionRequest { packages: &packages, limits: &limits, memory: 0, start: SessionStart::New };
+        let request =
+            SessionRequest { packages: &packages, limits: &limits, memory: 0, start: SessionStart::New, mounts: &[] };
         work(pool.start_session(&request, &NoProgress), &limits)
     });
     worked.unwrap()
