@@ -66,13 +66,14 @@ mod _native {
     #[pymodule_export]
     use super::tools::Question;
     #[pymodule_export]
-    use super::{run_command, run_fork_server};
+    use super::{run_command, run_fork_server, run_template};
 }
 
 /// Runs the command `belljar` with these arguments, of which the first is the program's name. Returns its exit status.
 ///
 /// `program` is the path of the script that runs the command, `command` runs it in another process, and `bundle` is the
-/// path of the files of the package. `fork_server` is the command that calls [`run_fork_server`] in a new process.
+/// path of the files of the package. `fork_server` is the command that calls [`run_fork_server`] in a new process, and
+/// `template` that for [`run_template`].
 #[pyfunction]
 fn run_command(
     py: Python<'_>,
@@ -81,18 +82,29 @@ fn run_command(
     command: Vec<OsString>,
     bundle: Option<PathBuf>,
     fork_server: Vec<OsString>,
+    template: Vec<OsString>,
 ) -> u8 {
     #[cfg(target_os = "linux")]
     belljar_sandbox::set_fork_server_command(fork_server);
     #[cfg(not(target_os = "linux"))]
     drop(fork_server);
-    let status = py.detach(|| belljar_command::run(arguments, Some(Installation { program, command, bundle })));
+    let installation = Installation { program, command, template, bundle };
+    let status = py.detach(|| belljar_command::run(arguments, Some(installation)));
     exit_status(status)
 }
 
 /// Returns the number of an exit code, which the standard library does not offer.
 fn exit_status(code: std::process::ExitCode) -> u8 {
     (0..=u8::MAX).find(|number| std::process::ExitCode::from(*number) == code).unwrap_or(1)
+}
+
+/// Becomes the process from which worker processes are forked. Does not return.
+#[pyfunction]
+fn run_template(py: Python<'_>) {
+    #[cfg(target_os = "linux")]
+    py.detach(belljar_worker::run_template);
+    #[cfg(not(target_os = "linux"))]
+    let _ = py;
 }
 
 /// Becomes the process from which native sandboxes are forked. Does not return.

@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 
 import belljar
 from belljar import _options
@@ -90,6 +91,8 @@ def test_nothing_is_built_after_the_installation(tmp_path: Path) -> None:
     }
     # Another process uses what the first one has unpacked.
     program = f"""
+import pytest
+
 import belljar
 with belljar.Sandbox(cache={str(cache)!r}, offline=True, install=False) as box:
     print(box.session().run("1 + 2").value)
@@ -229,6 +232,19 @@ def test_command_runs_code_in_native_sandboxes(tmp_path: Path) -> None:
         assert json.loads(called.stdout)["return_value"] == [True, ["f"], False, True], called.stderr
     else:
         assert called.returncode != 0 and "sandbox" in called.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="worker processes are for Linux only")
+def test_command_runs_code_in_worker_processes() -> None:
+    # They are forked from a Python process that loads the extension module.
+    server = f"{COMMAND} stdio --isolation process"
+    code = {"python_code": "import sys\nprint(sys.platform)\n6 * 7"}
+    called = subprocess.run(
+        [str(COMMAND), "call", server, "run_python_code", json.dumps(code)], capture_output=True, text=True, check=False
+    )
+    assert called.returncode == 0, called.stderr
+    answer = json.loads(called.stdout)
+    assert (answer["output"], answer["return_value"]) == (["emscripten"], 42)
 
 
 def test_licences_are_part_of_the_package() -> None:

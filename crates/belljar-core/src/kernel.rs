@@ -161,8 +161,9 @@ pub trait Backend: Send + Sync {
         false
     }
 
-    /// Returns whether code runs on the thread that continues it, and not in another process.
-    fn runs_on_caller(&self) -> bool {
+    /// Returns whether the processor time of code is known: it is that of the thread that continues the code, or was
+    /// added by [`add_processor_time`](crate::add_processor_time).
+    fn measures_processor_time(&self) -> bool {
         true
     }
 

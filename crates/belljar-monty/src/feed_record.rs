@@ -125,5 +125,5 @@ impl FeedRecord {
 
 /// Returns whose processor time is that of feeds.
 fn clock_of(backend: &dyn Backend) -> CpuClock {
-    if backend.runs_on_caller() { CpuClock::Thread } else { CpuClock::None }
+    if backend.measures_processor_time() { CpuClock::Thread } else { CpuClock::None }
 }

@@ -306,7 +306,7 @@ impl Backend for NativeBackend {
         false
     }
 
-    fn runs_on_caller(&self) -> bool {
+    fn measures_processor_time(&self) -> bool {
         false
     }
 

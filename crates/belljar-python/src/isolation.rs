@@ -24,6 +24,7 @@ use crate::guest_call::{GuestFunction, GuestReturn};
 use crate::host_calls::CallError;
 pub use crate::host_calls::RemoteSignals;
 use crate::image::Image;
+use crate::layer_archive;
 use crate::network::HOST_CALLS as NETWORK_CALLS;
 use crate::packages::PackageSet;
 pub use crate::session_files::{
@@ -38,21 +39,17 @@ pub use network::{
 
 /// The processes that interpreters run in.
 pub trait InterpreterProcesses: Send + Sync {
-    /// Starts an interpreter as a copy of `image`, with `limits` but for those of time, and with directories of the
-    /// host at `mounts`, which are asked for by [`ProcessHost::mounts`]. Code of another `owner` never
-    /// runs in its process; without an owner, no other code does. Making the process ready for packages that were not
-    /// used before may take long, which `progress` reports.
+    /// Starts the interpreter of code that is run once. Making the process ready for packages that were not used before
+    /// may take long, which `progress` reports.
     ///
     /// Must be called on a guest thread.
     ///
     /// # Errors
-    /// Fails if the process cannot be started.
+    /// Fails if the process cannot be started, and with [`KernelError::IncompatibleSnapshot`] if the interpreter cannot
+    /// be restored from the state.
     fn start(
         &self,
-        image: &Image,
-        limits: &Limits,
-        owner: Option<&Arc<str>>,
-        mounts: Vec<MountPoint>,
+        request: &RunStart<'_>,
         progress: &dyn Progress,
     ) -> Result<Box<dyn InterpreterProcess>, KernelError>;
 
@@ -77,6 +74,21 @@ pub trait InterpreterProcesses: Send + Sync {
     ) -> Result<Box<dyn SessionProcess>, KernelError>;
 }
 
+/// A request to start the interpreter of code that is run once.
+#[derive(Clone, Copy)]
+pub struct RunStart<'a> {
+    /// The image that it is a copy of.
+    pub image: &'a Image,
+    /// The limits but for those of time.
+    pub limits: &'a Limits,
+    /// The owner. Code of another one never runs in the process; without an owner, no other code does.
+    pub owner: Option<&'a Arc<str>>,
+    /// The directories of the host, which are asked for by [`ProcessHost::mounts`].
+    pub mounts: &'a [MountPoint],
+    /// The state of an interpreter of the same image that the code goes on with, of [`InterpreterProcess::save`].
+    pub state: Option<&'a [u8]>,
+}
+
 /// A request to start the interpreter of a session.
 #[derive(Clone, Copy)]
 pub struct SessionRequest<'a> {
@@ -92,7 +104,7 @@ pub struct SessionRequest<'a> {
     pub mounts: &'a [MountPoint],
 }
 
-/// The beginning of a session's interpreter. The bytes are those of [`SessionProcess::save`].
+/// The beginning of a session's interpreter. The bytes are those of [`InterpreterProcess::save`].
 #[derive(Debug, Clone, Copy)]
 pub enum SessionStart<'a> {
     /// A copy of the image of sessions.
@@ -120,13 +132,6 @@ pub trait SessionProcess: InterpreterProcess {
     /// Fails if the process has ended.
     fn files(&mut self, request: &FileRequest) -> Result<FileReply, KernelError>;
 
-    /// Saves a part of the interpreter, for [`SessionStart`]. The process has chosen the bytes: they are given to
-    /// another process of the session only, and never restored in this one.
-    ///
-    /// # Errors
-    /// Fails if the process has ended, or if the part is too large.
-    fn save(&mut self, part: SavedPart) -> Result<Vec<u8>, KernelError>;
-
     /// Returns whether the process has ended, and not only the interpreter in it: its files are lost.
     fn has_ended(&self) -> bool;
 }
@@ -137,6 +142,13 @@ pub trait InterpreterProcess: Send {
     ///
     /// A process that ends, or that sends something unexpected, is the end of the interpreter.
     fn call(&mut self, call: &ProcessCall<'_>, host: &mut dyn ProcessHost) -> ProcessReturn;
+
+    /// Saves a part of the interpreter, for [`SessionStart`] and [`RunStart`]. The process has chosen the bytes: they
+    /// are given to another process of the same session or run only, and never restored in this one.
+    ///
+    /// # Errors
+    /// Fails if the process has ended, or if the part is too large.
+    fn save(&mut self, part: SavedPart) -> Result<Vec<u8>, KernelError>;
 
     /// Returns a handle that stops the code from other threads.
     fn interrupt_handle(&self) -> Arc<dyn InterruptHandle>;
@@ -282,6 +294,28 @@ pub struct ProcessHostReply {
     pub text: String,
     /// Its buffers.
     pub files: Vec<ValueFile>,
+    /// Files of packages that the process is to have from now on.
+    pub layers: Vec<LayerArchive>,
+}
+
+/// The files of a package, for a process that cannot open them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LayerArchive {
+    /// The identifier of the layer.
+    pub id: String,
+    /// A tar archive.
+    pub bytes: Vec<u8>,
+}
+
+impl LayerArchive {
+    /// Adds the files to those of an interpreter. For the process of the interpreter.
+    ///
+    /// # Errors
+    /// Returns the reason why this is not an archive.
+    pub fn add_to(&self, files: &mut Filesystem) -> Result<(), String> {
+        files.add_layer(layer_archive::read(&self.id, &*self.bytes)?);
+        Ok(())
+    }
 }
 
 /// The receiver of what code in another process does.
@@ -296,12 +330,12 @@ pub trait ProcessHost {
     fn host_call(&mut self, call: ProcessHostCall<'_>, signals: &dyn RemoteSignals)
     -> Result<ProcessHostReply, String>;
 
-    /// Handles a request of the code's files in directories of the host. Returns `None` if the request is none that
-    /// [`belljar_emscripten`] makes: the process is no longer to be used.
+    /// Handles a request of the code's files in directories of the host. Returns `None` for a request that
+    /// [`belljar_emscripten`] never makes: the process is no longer to be used.
     fn mounts(&mut self, request: MountRequest) -> Option<MountResult>;
 
     /// Handles a request of the code's sockets, without waiting for the far end. `notify` is called when a connection
-    /// may have changed, from any thread, also after the call has ended. Returns `None` if the request is none that
-    /// [`belljar_emscripten`] makes: the process is no longer to be used.
+    /// may have changed, from any thread, also after the call has ended. Returns `None` for a request that
+    /// [`belljar_emscripten`] never makes: the process is no longer to be used.
     fn network(&mut self, request: NetworkRequest, notify: &ChangeObserver) -> Option<NetworkReply>;
 }

@@ -12,10 +12,8 @@
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::Path;
-use std::sync::Arc;
 
 use belljar_core::Progress;
-use belljar_emscripten::fs::{Layer, LayerBuilder, LayerContent};
 use belljar_emscripten::os::{open_regular_file, read_at};
 use belljar_emscripten::snapshot::anonymous_file;
 use serde::{Deserialize, Serialize};
@@ -23,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::guest_protocol::GUEST_PROTOCOL;
 use crate::image::Image;
 use crate::install::InstallerSource;
+use crate::layer_archive;
 use crate::packages::WheelId;
 use crate::python::Python;
 
@@ -89,7 +88,7 @@ pub(crate) fn write(python: &Python, image: &Image, directory: &Path) -> Result<
     let mut reader = FileReader { file, offset: 0 };
     compress(&directory.join(IMAGE), |to| io::copy(&mut reader, to).map(drop)).map_err(failed)?;
     for (number, layer) in image.base_layers().iter().enumerate() {
-        compress(&directory.join(layer_file(number)), |to| write_layer(layer, to)).map_err(failed)?;
+        compress(&directory.join(layer_file(number)), |to| layer_archive::write(layer, to)).map_err(failed)?;
     }
     let about = serde_json::to_vec(&about).map_err(|error| failed(error.into()))?;
     fs::write(directory.join(ABOUT), about).map_err(failed)
@@ -121,7 +120,8 @@ pub(crate) fn open(
     let mut layers = Vec::new();
     for (number, id) in about.layers.iter().enumerate() {
         let reader = decompress(&directory.join(layer_file(number)), MAX_LAYER).map_err(failed)?;
-        layers.push(read_layer(id, reader)?);
+        let layer = layer_archive::read(id, reader).map_err(|error| damaged(&error))?;
+        layers.push(layer);
     }
     // A private copy: the directory's file may be changed or truncated while the image is mapped.
     let mut copy = anonymous_file().map_err(failed)?;
@@ -166,51 +166,4 @@ impl Read for FileReader<'_> {
         self.offset += count as u64;
         Ok(count)
     }
-}
-
-fn write_layer(layer: &Layer, to: &mut dyn Write) -> io::Result<()> {
-    let mut archive = tar::Builder::new(to);
-    for (path, content) in layer.contents() {
-        let mut header = tar::Header::new_gnu();
-        header.set_mode(0o644);
-        let (kind, bytes, target): (_, &[u8], _) = match content {
-            LayerContent::File(bytes) => (tar::EntryType::Regular, &bytes[..], None),
-            // The layers below an image have none.
-            LayerContent::Deferred => continue,
-            LayerContent::Directory => (tar::EntryType::Directory, &[], None),
-            LayerContent::Link(target) => (tar::EntryType::Symlink, &[], Some(target)),
-        };
-        header.set_entry_type(kind);
-        header.set_size(bytes.len() as u64);
-        match target {
-            Some(target) => archive.append_link(&mut header, path, target)?,
-            None => archive.append_data(&mut header, path, bytes)?,
-        }
-    }
-    archive.finish()
-}
-
-fn read_layer(id: &str, from: impl Read) -> Result<Arc<Layer>, KeptImageError> {
-    let damaged = |error: &dyn std::fmt::Display| KeptImageError::Damaged(error.to_string());
-    let mut builder = LayerBuilder::new();
-    let mut archive = tar::Archive::new(from);
-    for entry in archive.entries().map_err(|error| damaged(&error))? {
-        let mut entry = entry.map_err(|error| damaged(&error))?;
-        let path = String::from_utf8(entry.path_bytes().into_owned()).map_err(|error| damaged(&error))?;
-        let added = match entry.header().entry_type() {
-            tar::EntryType::Regular => {
-                let mut bytes = Vec::new();
-                entry.read_to_end(&mut bytes).map_err(|error| damaged(&error))?;
-                builder.file(&path, bytes)
-            }
-            tar::EntryType::Directory => builder.directory(&path),
-            tar::EntryType::Symlink => {
-                let target = entry.link_name_bytes().map(|target| String::from_utf8_lossy(&target).into_owned());
-                builder.symlink(&path, &target.unwrap_or_default())
-            }
-            _ => return Err(KeptImageError::Damaged("a layer has an unknown type of file".into())),
-        };
-        added.map_err(|error| damaged(&error))?;
-    }
-    Ok(builder.finish(id))
 }

@@ -33,6 +33,7 @@ pub mod install;
 mod interpreter;
 pub mod isolation;
 mod kept_image;
+mod layer_archive;
 mod libraries;
 mod lru;
 mod network;

@@ -204,7 +204,7 @@ impl RunJob {
             None => observer,
         };
         let work = ParkedWork::new(shared.pool.clone(), tenant);
-        let clock = if shared.backend.runs_on_caller() { CpuClock::Thread } else { CpuClock::None };
+        let clock = if shared.backend.measures_processor_time() { CpuClock::Thread } else { CpuClock::None };
         let activity = CodeActivity::begin(&request.scope, CodeKind::Run, &request.code, clock);
         let observer = activity.observe(observer);
         let cpu = record.as_ref().and_then(|record| record.cpu(clock));

@@ -52,7 +52,7 @@ impl SessionServices {
 
     /// Returns whose processor time is that of code.
     pub(crate) fn cpu_clock(&self) -> CpuClock {
-        if self.backend.runs_on_caller() { CpuClock::Thread } else { CpuClock::None }
+        if self.backend.measures_processor_time() { CpuClock::Thread } else { CpuClock::None }
     }
 }
 

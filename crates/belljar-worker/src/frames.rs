@@ -195,6 +195,7 @@ mod tests {
                 asleep: Duration::from_micros(7),
                 asks_memory: true,
                 network: true,
+                interrupts: 5,
             },
             Command::StatePart(vec![1; 3]),
             Command::StartSession { number: 8, limits, start: Some(SavedPart::Files), mounts: mounts() },
@@ -203,6 +204,7 @@ mod tests {
             Command::HostReply { result: Err("no".into()), files: files() },
             Command::Discard,
             Command::Grown(true),
+            Command::LayerPart { bytes: vec![1], id: Some("wheel".into()) },
             Command::Network(NetworkReply::Read(Err(Errno::EAGAIN))),
             Command::Mount(Ok(MountReply::Written(7))),
         ];

@@ -44,6 +44,7 @@
 //! | --- | --- | --- |
 //! | `Restore` | no interpreter exists | creates interpreter `number` with these limits; has no reply |
 //! | `Call` | an interpreter exists | calls a function of the guest package |
+//! | `LayerPart` | after `HostCall` | a part of the files of a package that the code installs |
 //! | `HostReply` | after `HostCall` | the reply |
 //! | `Discard` | after `Returned` | drops the interpreter; has no reply |
 //! | `StatePart` | before `StartSession` | a part of the bytes that a session begins with; has no reply |
@@ -91,10 +92,10 @@
 //! interpreter that has opened them. A request for a connection that does not exist, or from code without a network,
 //! ends the worker.
 //!
-//! Directories of the host (`--mount`, `--files`) are open in the broker, too. The worker has a list of their paths inside
-//! ([`MountPoint`](belljar_python::isolation::MountPoint)), and asks with a path within one of them, which the broker
-//! resolves without leaving the directory, as it does for interpreters of its own. A directory or file that does not
-//! exist in its lists ends the worker. The folder of a session is read and written for clients without the worker.
+//! Directories of the host (`--mount`, `--files`) are open in the broker, too. The worker has a list of their paths
+//! inside ([`MountPoint`](belljar_python::isolation::MountPoint)), and asks with a path within one of them, which the
+//! broker resolves without leaving the directory, as it does for interpreters of its own. A directory or file that does
+//! not exist in its lists ends the worker. The folder of a session is read and written for clients without the worker.
 //!
 //! A worker is replaced, and its commands sent again, only if it has ended before it sent anything but `Ready`: code
 //! that has begun is never run twice. The worker of a session is not replaced: its session goes on from its last state.
@@ -106,8 +107,8 @@
 //!
 //! # Limits
 //!
-//! Interpreters in workers cannot yet install packages while they run.
-//! Code of `run_python_code` cannot be saved while it waits, and cells only while they wait without their thread.
+//! Interpreters in workers cannot install packages with compiled modules while they run, and are saved only while they
+//! wait without their thread.
 
 #![cfg(target_os = "linux")]
 
@@ -115,6 +116,7 @@ mod frames;
 mod messages;
 mod pool;
 mod remote;
+mod remote_handle;
 mod remote_mounts;
 mod remote_network;
 mod remote_session;
@@ -126,4 +128,4 @@ mod usage;
 #[doc(hidden)]
 pub use frames::rewrite_events;
 pub use pool::{WorkerOptions, WorkerPool};
-pub use template::{TEMPLATE_ARGUMENT, run_template_if_child};
+pub use template::{TEMPLATE_ARGUMENT, run_template, run_template_if_child};

@@ -60,7 +60,11 @@ pub(crate) enum Command {
         asks_memory: bool,
         /// True if the code has a network.
         network: bool,
+        /// The number of interrupts that were sent by the second socket, which may arrive after this message.
+        interrupts: u64,
     },
+    /// A part of the files of a package, before `HostReply`. The last part has the identifier.
+    LayerPart { bytes: Vec<u8>, id: Option<String> },
     /// Replies to `Grow`: whether the memory may grow.
     Grown(bool),
     /// Replies to `Network`.

@@ -13,10 +13,10 @@ use belljar_core::kernel::KernelError;
 use belljar_core::{Limits, NoProgress, Progress, current_meter};
 use belljar_emscripten::dylink::LibraryError;
 use belljar_python::isolation::{
-    InterpreterProcess, InterpreterProcesses, MountPoint, SessionProcess, SessionRequest, SessionStart,
+    InterpreterProcess, InterpreterProcesses, RunStart, SessionProcess, SessionRequest, SessionStart,
 };
 use belljar_python::packages::PackageSet;
-use belljar_python::{Image, ImageParts, OpenError, Options, Python};
+use belljar_python::{ImageParts, OpenError, Options, Python};
 use belljar_sandbox::worker::{TemplateReport, WorkerProcess, WorkerTemplate};
 use parking_lot::{Condvar, Mutex};
 
@@ -27,7 +27,8 @@ use crate::usage::WorkerUsage;
 /// The options of a pool.
 #[derive(Debug, Clone)]
 pub struct WorkerOptions {
-    /// The command that executes this program.
+    /// The command that executes this program, whose `main` calls [`run_template_if_child`](crate::run_template_if_child)
+    /// first, or another one that calls [`run_template`](crate::run_template). It gets an argument more.
     pub command: Vec<OsString>,
     /// The number of runs after which a worker is replaced.
     pub runs: u32,
@@ -209,15 +210,19 @@ impl WorkerPool {
 impl InterpreterProcesses for WorkerPool {
     fn start(
         &self,
-        image: &Image,
-        limits: &Limits,
-        owner: Option<&Arc<str>>,
-        mounts: Vec<MountPoint>,
+        request: &RunStart<'_>,
         progress: &dyn Progress,
     ) -> Result<Box<dyn InterpreterProcess>, KernelError> {
+        let RunStart { image, limits, owner, mounts, state } = *request;
         let (worker, number, workers) = self.shared.take(&image.parts(), image.packages(), owner, progress)?;
-        let memory = InitialMemory { meter: current_meter(), bytes: image.memory_size() };
-        Ok(Box::new(RemoteInterpreter::new(worker, number, (limits, mounts), memory, owner.cloned(), workers)))
+        let bytes = image.memory_size().max(state.map_or(0, |state| state.len() as u64));
+        let memory = InitialMemory { meter: current_meter(), bytes };
+        let limits = (limits, mounts.to_vec());
+        let mut interpreter = RemoteInterpreter::new(worker, number, limits, memory, owner.cloned(), workers);
+        if let Some(state) = state {
+            interpreter.begin_with(SessionStart::State(state))?;
+        }
+        Ok(Box::new(interpreter))
     }
 
     fn prepare_sessions(&self, packages: &PackageSet, progress: &dyn Progress) -> Result<(), KernelError> {
@@ -238,7 +243,8 @@ impl InterpreterProcesses for WorkerPool {
         let state = if let SessionStart::State(state) = start { state.len() as u64 } else { 0 };
         let memory = InitialMemory { meter: current_meter(), bytes: memory.max(state) };
         let mut interpreter = RemoteInterpreter::new(worker, number, (limits, mounts.to_vec()), memory, None, workers);
-        interpreter.start_session(start)?;
+        interpreter.set_session();
+        interpreter.begin_with(start)?;
         Ok(Box::new(interpreter))
     }
 }

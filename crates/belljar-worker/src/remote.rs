@@ -1,30 +1,25 @@
 //! An interpreter in a worker, on the side of the broker.
 
-use std::io::{BufReader, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::io::{self, BufReader};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use belljar_core::kernel::InterruptHandle;
-use belljar_core::{ExitReason, LimitKind, Limits, UsageMeter};
+use belljar_core::kernel::{InterruptHandle, KernelError};
+use belljar_core::{ExitReason, LimitKind, Limits, UsageMeter, add_processor_time, is_processor_time_measured};
 use belljar_python::GuestReturn;
 use belljar_python::isolation::{
-    ChangeObserver, InterpreterProcess, MountPoint, ProcessCall, ProcessHost, ProcessHostCall, ProcessHostReply,
-    ProcessReturn, RemoteSignals, ValueFile,
+    InterpreterProcess, LayerArchive, MountPoint, ProcessCall, ProcessHost, ProcessHostCall, ProcessHostReply,
+    ProcessReturn, SavedPart, ValueFile,
 };
-use parking_lot::Mutex;
 
 use crate::frames::{self, FrameError};
-use crate::messages::{
-    CHANGE_SIGNAL, Command, END_SIGNAL, Event, InterpreterLimits, MAX_HOST_REQUEST, MAX_OUTPUT, SeenSignals, TimeLimits,
-};
-use crate::pool::{ImageWorkers, Worker, WorkerControl};
+use crate::messages::{Command, Event, InterpreterLimits, MAX_HOST_REQUEST, MAX_OUTPUT, MAX_STATE_PART, TimeLimits};
+use crate::pool::{ImageWorkers, Worker};
+use crate::remote_handle::{CallSignals, RemoteHandle};
 use crate::timed_channel::{self, TimedChannel};
 
 /// The time after the limits of a call at which a worker that has not returned is killed. Busy machines may need it.
 const RETURN_GRACE: Duration = Duration::from_secs(5);
-/// The time after which a worker is killed that has not ended the code of a session, although it was told to.
-const KILL_GRACE: Duration = Duration::from_secs(5);
 /// The longest wait for a worker to be sealed.
 const READY_TIMEOUT: Duration = Duration::from_secs(20);
 /// The longest wait until a worker that has returned reads that its interpreter is discarded. It waits for commands.
@@ -104,16 +99,10 @@ impl RemoteInterpreter {
         workers: Arc<ImageWorkers>,
     ) -> Self {
         memory.begin(&worker);
-        let state = HandleState {
-            worker: Some(worker.control.clone()),
-            was_killed: false,
-            interrupts: 0,
-            keeps_worker: false,
-            is_calling: false,
-        };
+        let handle = RemoteHandle::new(number, worker.control.clone());
         Self {
             worker: Some(worker),
-            handle: RemoteHandle::new(number, state),
+            handle,
             number,
             limits: limits.into(),
             mounts,
@@ -131,7 +120,7 @@ impl RemoteInterpreter {
     /// Makes this the interpreter of a session: its end is not that of its worker, which has its files.
     pub(crate) fn set_session(&mut self) {
         self.is_session = true;
-        self.handle.state.lock().keeps_worker = true;
+        self.handle.keep_worker();
     }
 
     /// Takes the worker away from an interpreter that has ended. Returns whether it was killed, too.
@@ -145,13 +134,8 @@ impl RemoteInterpreter {
     /// Replaces a worker that has ended before the code began. Returns false if the call was killed, or another worker
     /// cannot be started.
     fn replace_worker(&mut self) -> bool {
-        let mut state = self.handle.state.lock();
-        if state.was_killed {
-            return false;
-        }
-        let Ok(worker) = self.workers.take(self.owner.as_ref()) else { return false };
-        state.worker = Some(worker.control.clone());
-        drop(state);
+        let start = || self.workers.take(self.owner.as_ref()).ok();
+        let Some(worker) = self.handle.replace_worker(start, |worker| worker.control.clone()) else { return false };
         if let Some(ended) = &self.worker {
             ended.control.usage.end();
         }
@@ -159,6 +143,12 @@ impl RemoteInterpreter {
         self.worker = Some(worker);
         self.is_restored = false;
         true
+    }
+
+    /// Returns the processor time of the worker, if that of the caller's work is measured.
+    fn measured_time(&self) -> Option<Duration> {
+        let worker = self.worker.as_ref().filter(|_| is_processor_time_measured())?;
+        worker.control.process.processor_time()
     }
 
     /// Sends a call, and receives events until it has returned.
@@ -181,7 +171,9 @@ impl RemoteInterpreter {
         let (arguments, files) = (call.arguments.to_owned(), call.files.to_vec());
         let &ProcessCall { function, is_new_cell, asleep, network, .. } = call;
         let asks_memory = worker.control.usage.limits_memory();
-        let command = Command::Call { function, arguments, files, time, is_new_cell, asleep, asks_memory, network };
+        let interrupts = self.handle.interrupts();
+        let command =
+            Command::Call { function, arguments, files, time, is_new_cell, asleep, asks_memory, network, interrupts };
         frames::append(&mut commands, &command).map_err(FrameError::from)?;
         timed_channel::write(&worker.channel, &commands, deadline).map_err(FrameError::from)?;
         let mut channel = BufReader::with_capacity(BUFFER, TimedChannel::new(&worker.channel, deadline));
@@ -224,37 +216,33 @@ impl RemoteInterpreter {
                     // The worker's limits of time are paused meanwhile.
                     deadline = deadline.and_then(|deadline| deadline.checked_add(begin.elapsed()));
                     channel.get_mut().set_deadline(deadline);
+                    let mut frames = Vec::new();
                     let (result, files) = match reply {
-                        Ok(ProcessHostReply { text, files }) => (Ok(text), files),
+                        Ok(ProcessHostReply { text, files, layers }) => {
+                            for layer in layers {
+                                append_layer(&mut frames, layer).map_err(FrameError::from)?;
+                            }
+                            (Ok(text), files)
+                        }
                         Err(reason) => (Err(reason), Vec::new()),
                     };
-                    let mut reply = Vec::new();
-                    frames::append(&mut reply, &Command::HostReply { result, files }).map_err(FrameError::from)?;
-                    timed_channel::write(&worker.channel, &reply, deadline).map_err(FrameError::from)?;
+                    frames::append(&mut frames, &Command::HostReply { result, files }).map_err(FrameError::from)?;
+                    timed_channel::write(&worker.channel, &frames, deadline).map_err(FrameError::from)?;
                 }
                 Event::Grow(bytes) if asks_memory => {
                     growths += 1;
                     if growths > MAX_GROWTHS || bytes == 0 || bytes > self.limits.memory {
                         return Err(WorkerFailure::Excess);
                     }
-                    let mut reply = Vec::new();
-                    let command = Command::Grown(worker.control.usage.grow(bytes));
-                    frames::append(&mut reply, &command).map_err(FrameError::from)?;
-                    timed_channel::write(&worker.channel, &reply, deadline).map_err(FrameError::from)?;
+                    send(worker, &Command::Grown(worker.control.usage.grow(bytes)), deadline)?;
                 }
                 Event::Network(request) if network => {
-                    // Changes from now on are not in the reply.
-                    self.handle.has_unseen_change.store(false, Ordering::SeqCst);
-                    let reply = host.network(request, &self.handle.notify).ok_or(WorkerFailure::Excess)?;
-                    let mut frame = Vec::new();
-                    frames::append(&mut frame, &Command::Network(reply)).map_err(FrameError::from)?;
-                    timed_channel::write(&worker.channel, &frame, deadline).map_err(FrameError::from)?;
+                    let reply = host.network(request, self.handle.begin_request()).ok_or(WorkerFailure::Excess)?;
+                    send(worker, &Command::Network(reply), deadline)?;
                 }
                 Event::Mount(request) => {
                     let result = host.mounts(request).ok_or(WorkerFailure::Excess)?;
-                    let mut frame = Vec::new();
-                    frames::append(&mut frame, &Command::Mount(result)).map_err(FrameError::from)?;
-                    timed_channel::write(&worker.channel, &frame, deadline).map_err(FrameError::from)?;
+                    send(worker, &Command::Mount(result), deadline)?;
                 }
                 Event::Waiting if network => channel.get_mut().set_deadline(waits.begin()),
                 Event::Returned { result, files, peak_memory, has_used_streams } => {
@@ -305,6 +293,7 @@ impl InterpreterProcess for RemoteInterpreter {
         }
         let handle = self.handle.clone();
         let call_end = handle.begin_call();
+        let before = self.measured_time();
         let mut result = self.try_call(call, host);
         for _ in 0..MAX_REPLACEMENTS {
             // A worker that has ended while it was not used has not read its commands. One that ends before it has read
@@ -316,6 +305,10 @@ impl InterpreterProcess for RemoteInterpreter {
             result = self.try_call(call, host);
         }
         drop(call_end);
+        // The time of a worker that has ended is not known any more.
+        if let (Some(before), Some(after)) = (before, self.measured_time()) {
+            add_processor_time(after.saturating_sub(before));
+        }
         if let Some(worker) = &self.worker {
             worker.control.count_processor_time();
         }
@@ -349,6 +342,10 @@ impl InterpreterProcess for RemoteInterpreter {
         ProcessReturn { returned, files: Vec::new() }
     }
 
+    fn save(&mut self, part: SavedPart) -> Result<Vec<u8>, KernelError> {
+        self.save_part(part)
+    }
+
     fn interrupt_handle(&self) -> Arc<dyn InterruptHandle> {
         self.handle.clone()
     }
@@ -374,6 +371,23 @@ impl Drop for RemoteInterpreter {
     }
 }
 
+/// Sends a message to a worker.
+fn send(worker: &Worker, command: &Command, deadline: Option<Instant>) -> Result<(), FrameError> {
+    let mut frame = Vec::new();
+    frames::append(&mut frame, command)?;
+    Ok(timed_channel::write(&worker.channel, &frame, deadline)?)
+}
+
+/// Appends the messages with the files of a package.
+fn append_layer(frames: &mut Vec<u8>, LayerArchive { id, bytes }: LayerArchive) -> io::Result<()> {
+    let mut parts = bytes.chunks(MAX_STATE_PART).peekable();
+    while let Some(part) = parts.next() {
+        let id = parts.peek().is_none().then(|| id.clone());
+        frames::append(frames, &Command::LayerPart { bytes: part.to_vec(), id })?;
+    }
+    Ok(())
+}
+
 /// Checks the names of buffers of a worker.
 fn check_files(files: &[ValueFile]) -> Result<(), WorkerFailure> {
     match files.iter().all(ValueFile::has_valid_name) {
@@ -389,7 +403,7 @@ fn deadline(limits: &Limits) -> Option<Instant> {
 
 /// The waits of a call for its connections.
 struct Waits {
-    /// The time that is left for them; `None` without a limit.
+    /// The time that is left for them, with [`RETURN_GRACE`] for all together; `None` without a limit.
     left: Option<Duration>,
     /// The beginning of the wait, while there is one.
     since: Option<Instant>,
@@ -397,161 +411,20 @@ struct Waits {
 
 impl Waits {
     fn new(limits: &Limits) -> Self {
-        Self { left: limits.wait_time, since: None }
+        Self { left: limits.wait_time.map(|limit| limit.saturating_add(RETURN_GRACE)), since: None }
     }
 
     /// Begins a wait. Returns the time at which it has to end.
     fn begin(&mut self) -> Option<Instant> {
         let now = Instant::now();
         self.since = Some(now);
-        now.checked_add(self.left?.checked_add(RETURN_GRACE)?)
+        now.checked_add(self.left?)
     }
 
-    /// Ends the wait, if there is one. Returns its time.
+    /// Ends the wait. Returns its time, or `None` outside of one.
     fn end(&mut self) -> Option<Duration> {
         let waited = self.since.take()?.elapsed();
         self.left = self.left.map(|left| left.saturating_sub(waited));
         Some(waited)
-    }
-}
-
-/// The signals for code that waits for a reply of this process.
-struct CallSignals<'a> {
-    handle: &'a RemoteHandle,
-    /// The signals that the code had received when it made the call.
-    seen: SeenSignals,
-}
-
-impl RemoteSignals for CallSignals<'_> {
-    fn is_interrupted(&self) -> bool {
-        self.seen.is_pending || self.handle.state.lock().interrupts > self.seen.interrupts
-    }
-
-    fn is_killed(&self) -> bool {
-        self.handle.state.lock().was_killed
-    }
-}
-
-/// Interrupts and kills the code of one interpreter. Does nothing once its worker is free for another one.
-pub(crate) struct RemoteHandle {
-    /// This handle.
-    this: Weak<Self>,
-    number: u64,
-    state: Mutex<HandleState>,
-    /// True if a connection has changed since the worker has asked for anything about connections.
-    has_unseen_change: AtomicBool,
-    /// Tells the worker of a change.
-    notify: ChangeObserver,
-}
-
-struct HandleState {
-    /// The worker, while the interpreter is in it.
-    worker: Option<Arc<WorkerControl>>,
-    was_killed: bool,
-    /// The number of interrupts that the worker was sent.
-    interrupts: u64,
-    /// True if the worker has what is needed after the end of its interpreter: the files of a session.
-    keeps_worker: bool,
-    /// True while the broker waits for the end of a call.
-    is_calling: bool,
-}
-
-/// A call of an interpreter, until it is dropped.
-struct CallEnd<'a>(&'a RemoteHandle);
-
-impl Drop for CallEnd<'_> {
-    fn drop(&mut self) {
-        self.0.state.lock().is_calling = false;
-    }
-}
-
-impl RemoteHandle {
-    fn new(number: u64, state: HandleState) -> Arc<Self> {
-        Arc::new_cyclic(|this: &Weak<Self>| {
-            let handle = this.clone();
-            let notify = Arc::new(move || {
-                if let Some(handle) = handle.upgrade() {
-                    handle.tell_of_change();
-                }
-            });
-            Self {
-                this: this.clone(),
-                number,
-                state: Mutex::new(state),
-                has_unseen_change: AtomicBool::new(false),
-                notify,
-            }
-        })
-    }
-
-    /// Tells the worker that a connection may have changed, unless it has not asked since it was told.
-    fn tell_of_change(&self) {
-        if self.has_unseen_change.swap(true, Ordering::SeqCst) {
-            return;
-        }
-        if let Some(worker) = &self.state.lock().worker {
-            // It may have ended. A worker that does not read its signals is one of an attacker's, and waits for ever.
-            let _ = (&worker.interrupts).write_all(&(self.number | CHANGE_SIGNAL).to_le_bytes());
-        }
-    }
-
-    /// Begins a call, which ends when the result is dropped.
-    fn begin_call(&self) -> CallEnd<'_> {
-        let mut state = self.state.lock();
-        state.is_calling = true;
-        if state.was_killed {
-            self.kill_later();
-        }
-        drop(state);
-        CallEnd(self)
-    }
-
-    /// Kills the worker if it does not return from its call in time, although its interpreter was ended.
-    fn kill_later(&self) {
-        let handle = self.this.clone();
-        let started = std::thread::Builder::new().name("kill worker".into()).spawn(move || {
-            std::thread::sleep(KILL_GRACE);
-            let Some(handle) = handle.upgrade() else { return };
-            let state = handle.state.lock();
-            if let Some(worker) = state.worker.as_ref().filter(|_| state.is_calling) {
-                worker.process.kill();
-            }
-        });
-        if let Err(error) = started {
-            tracing::debug!(%error, "failed to start a thread: the limit of time ends the worker");
-        }
-    }
-
-    /// Disconnects the handle. Returns whether it has killed the worker.
-    fn disarm(&self) -> bool {
-        let mut state = self.state.lock();
-        state.worker = None;
-        state.was_killed
-    }
-}
-
-impl InterruptHandle for RemoteHandle {
-    fn interrupt(&self) {
-        let mut state = self.state.lock();
-        state.interrupts += 1;
-        if let Some(worker) = &state.worker {
-            // It may have ended.
-            let _ = (&worker.interrupts).write_all(&self.number.to_le_bytes());
-        }
-    }
-
-    fn kill(&self) {
-        let mut state = self.state.lock();
-        state.was_killed = true;
-        let Some(worker) = &state.worker else { return };
-        if !state.keeps_worker {
-            worker.process.kill();
-            return;
-        }
-        // It may have ended.
-        let _ = (&worker.interrupts).write_all(&(self.number | END_SIGNAL).to_le_bytes());
-        if state.is_calling {
-            self.kill_later();
-        }
     }
 }

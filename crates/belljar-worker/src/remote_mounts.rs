@@ -40,7 +40,7 @@ impl RemoteDirectory {
     }
 }
 
-/// Sends a request, and returns its result. Between calls there are none: the broker does not read them.
+/// Sends a request, and returns its result. The broker reads requests during calls only.
 fn ask(channel: &Channel, request: MountRequest) -> MountResult {
     if !channel.is_called() {
         return Err(Errno::EIO);

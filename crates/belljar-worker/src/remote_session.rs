@@ -17,12 +17,11 @@ const STATE_TIMEOUT: Duration = Duration::from_secs(120);
 const FILES_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl RemoteInterpreter {
-    /// Creates the interpreter of a session. It is called before anything else.
+    /// Creates the interpreter of a session, or of code that goes on. It is called before anything else.
     ///
     /// # Errors
     /// Returns [`KernelError::IncompatibleSnapshot`] if it cannot be restored.
-    pub(crate) fn start_session(&mut self, start: SessionStart<'_>) -> Result<(), KernelError> {
-        self.set_session();
+    pub(crate) fn begin_with(&mut self, start: SessionStart<'_>) -> Result<(), KernelError> {
         let (part, state): (_, &[u8]) = match start {
             SessionStart::New => (None, &[]),
             SessionStart::Files(bytes) => (Some(SavedPart::Files), bytes),
@@ -48,6 +47,17 @@ impl RemoteInterpreter {
             (Err(failure), _) => failure.to_string(),
         };
         Err(KernelError::Start(format!("failed to start the interpreter of a session: {reason}").into()))
+    }
+
+    /// Saves a part of the interpreter: see [`belljar_python::isolation::InterpreterProcess::save`].
+    ///
+    /// # Errors
+    /// The same.
+    pub(crate) fn save_part(&mut self, part: SavedPart) -> Result<Vec<u8>, KernelError> {
+        let max = max_state(&self.limits);
+        let saved = self.exchange(STATE_TIMEOUT, [Command::Save(part)].into_iter(), |channel| read_state(channel, max));
+        let saved = saved.map_err(|_| KernelError::ProcessEnded)?;
+        saved.map_err(|reason| KernelError::Failed(format!("failed to save the interpreter: {reason}").into()))
     }
 
     /// Sends commands, and reads their reply, after which nothing follows. A failure ends the worker.
@@ -139,13 +149,6 @@ impl SessionProcess for RemoteInterpreter {
             _ => Err(WorkerFailure::Unexpected),
         });
         replied.map_err(|_| KernelError::ProcessEnded)
-    }
-
-    fn save(&mut self, part: SavedPart) -> Result<Vec<u8>, KernelError> {
-        let max = max_state(&self.limits);
-        let saved = self.exchange(STATE_TIMEOUT, [Command::Save(part)].into_iter(), |channel| read_state(channel, max));
-        let saved = saved.map_err(|_| KernelError::ProcessEnded)?;
-        saved.map_err(|reason| KernelError::Failed(format!("failed to save the session: {reason}").into()))
     }
 
     fn has_ended(&self) -> bool {

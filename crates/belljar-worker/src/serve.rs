@@ -1,6 +1,6 @@
 //! A worker: seals itself, and runs the calls of the broker.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use belljar_emscripten::pagemap::set_pagemap;
 use belljar_emscripten::stop::StopHandle;
 use belljar_emscripten::watchdog::{DeadlineGuard, TimeLimits};
 use belljar_python::isolation::{
-    MountPoint, SavedPart, SessionStart, ValueFile, buffers_of, forwarded_calls, give_buffers, take_value,
+    LayerArchive, MountPoint, SavedPart, SessionStart, ValueFile, buffers_of, forwarded_calls, give_buffers, take_value,
 };
 use belljar_python::{
     CallError, GuestFunction, GuestMount, HostCall, HostCallContext, Interpreter, InterpreterInterruptHandle, Streams,
@@ -55,6 +55,8 @@ struct CurrentInterpreter {
     running: Option<(u64, InterpreterInterruptHandle)>,
     /// The interpreter that was interrupted last, which may not be created yet, and the number of times.
     interrupts: (u64, u64),
+    /// The same of the interrupts that have arrived by the second socket. Some may have come with a call before.
+    received: (u64, u64),
     /// The interpreter that was ended last, which may not be created yet.
     ended: u64,
     /// The network of the interpreter that runs.
@@ -65,6 +67,32 @@ impl CurrentInterpreter {
     /// Returns how often an interpreter was interrupted.
     fn interrupts_of(&self, number: u64) -> u64 {
         if self.interrupts.0 == number { self.interrupts.1 } else { 0 }
+    }
+
+    /// Receives an interrupt by the second socket.
+    fn receive_interrupt(&mut self, number: u64) {
+        let before = if self.received.0 == number { self.received.1 } else { 0 };
+        self.received = (number, before + 1);
+        self.interrupt(number, before + 1);
+    }
+
+    /// Interrupts the interpreter that runs, unless it has been interrupted as many times. Code that an interrupt has
+    /// continued must not wait again before the interrupt arrives.
+    fn interrupt_running(&mut self, count: u64) {
+        if let Some((number, _)) = self.running {
+            self.interrupt(number, count);
+        }
+    }
+
+    /// Interrupts an interpreter that was interrupted `count` times, unless it has been already.
+    fn interrupt(&mut self, number: u64, count: u64) {
+        if count <= self.interrupts_of(number) {
+            return;
+        }
+        self.interrupts = (number, count);
+        if let Some((_, handle)) = self.running.as_ref().filter(|(running, _)| *running == number) {
+            handle.interrupt();
+        }
     }
 }
 
@@ -102,14 +130,13 @@ fn receive_interrupts(mut control: UnixStream, current: &Current) {
             }
             continue;
         }
-        match is_end {
-            true => current.ended = number,
-            false => current.interrupts = (number, current.interrupts_of(number) + 1),
+        if !is_end {
+            current.receive_interrupt(number);
+            continue;
         }
-        match &current.running {
-            Some((running, handle)) if *running == number && is_end => handle.kill(),
-            Some((running, handle)) if *running == number => handle.interrupt(),
-            _ => {}
+        current.ended = number;
+        if let Some((_, handle)) = current.running.as_ref().filter(|(running, _)| *running == number) {
+            handle.kill();
         }
     }
 }
@@ -137,10 +164,12 @@ fn serve(shared: &Shared, channel: &Arc<Channel>, current: &Current) -> io::Resu
                 asleep,
                 asks_memory,
                 network: has_network,
+                interrupts,
             }) => {
                 meter.asks.store(asks_memory, Ordering::Relaxed);
                 let event = match &mut interpreters.running {
                     Ok(running) => {
+                        current.lock().interrupt_running(interrupts);
                         if is_new_cell {
                             // The output of each cell is limited by itself.
                             running.redirect(streams(channel));
@@ -168,7 +197,13 @@ fn serve(shared: &Shared, channel: &Arc<Channel>, current: &Current) -> io::Resu
                 channel.send(&Event::Files(request.handle(running)))?;
             }
             Ok(Command::Save(part)) => interpreters.save(part)?,
-            Ok(Command::HostReply { .. } | Command::Grown(_) | Command::Network(_) | Command::Mount(_)) => {
+            Ok(
+                Command::HostReply { .. }
+                | Command::Grown(_)
+                | Command::Network(_)
+                | Command::Mount(_)
+                | Command::LayerPart { .. },
+            ) => {
                 return Err(io::Error::other("a reply without a call"));
             }
             Err(FrameError::Closed | FrameError::Unread) => return Ok(()),
@@ -333,14 +368,14 @@ impl Interpreters<'_> {
 
 /// The worker's end of the channel.
 pub(crate) struct Channel {
-    socket: Mutex<UnixStream>,
+    socket: Mutex<BufReader<UnixStream>>,
     /// True during a call of the broker, in which alone the code may ask for something.
     is_called: AtomicBool,
 }
 
 impl Channel {
     fn new(socket: UnixStream) -> Self {
-        Self { socket: Mutex::new(socket), is_called: AtomicBool::new(false) }
+        Self { socket: Mutex::new(BufReader::new(socket)), is_called: AtomicBool::new(false) }
     }
 
     /// Returns whether a call of the broker runs.
@@ -359,7 +394,7 @@ impl Channel {
     pub(crate) fn send(&self, event: &Event) -> io::Result<()> {
         let mut frame = Vec::new();
         frames::append(&mut frame, event)?;
-        self.socket.lock().write_all(&frame)
+        self.socket.lock().get_mut().write_all(&frame)
     }
 
     fn receive(&self) -> Result<Command, FrameError> {
@@ -450,7 +485,21 @@ impl HostCall for ForwardedCall {
         let files = buffers_of(request, context.files(), MAX_BUFFERS as u64)?;
         let signals = self.seen_signals(context)?;
         let event = Event::HostCall { name: self.name.into(), request: request.get().into(), files, signals };
-        let Command::HostReply { result, files } = self.channel.ask(&event) else { end() };
+        let (mut bytes, mut command) = (Vec::new(), self.channel.ask(&event));
+        let (result, files) = loop {
+            match command {
+                Command::HostReply { result, files } => break (result, files),
+                Command::LayerPart { bytes: part, id } => {
+                    bytes.extend(part);
+                    if let Some(id) = id {
+                        let layer = LayerArchive { id, bytes: std::mem::take(&mut bytes) };
+                        layer.add_to(context.files()).unwrap_or_else(|_| end());
+                    }
+                }
+                _ => end(),
+            }
+            command = self.channel.receive().unwrap_or_else(|_| end());
+        };
         let reply = result.map_err(CallError::Refused)?;
         give_buffers(&files, context.files())
             .map_err(|error| refused(&format!("the result does not fit into the code's file system: {error}")))?;

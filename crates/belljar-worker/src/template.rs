@@ -51,7 +51,19 @@ pub(crate) struct Shared {
 /// Becomes a template and never returns, if this process was started as one. Called first in `main`: before any file is
 /// opened or thread started.
 pub fn run_template_if_child() {
-    let Some(template) = Template::if_child(TEMPLATE_ARGUMENT) else { return };
+    if let Some(template) = Template::if_child(TEMPLATE_ARGUMENT) {
+        run(template);
+    }
+}
+
+/// Becomes a template and never returns, in a process that another program has started as one, such as a Python
+/// interpreter: see [`WorkerOptions::command`](crate::WorkerOptions::command). Called before that opens a file that it
+/// goes on to use, or starts a thread.
+pub fn run_template() {
+    run(Template::in_child())
+}
+
+fn run(template: Template) -> ! {
     let shared = match template.task().map_err(|error| error.to_string()).and_then(open) {
         Ok(shared) => shared,
         Err(reason) => template.fail(&reason),

@@ -43,10 +43,6 @@ impl IsolationOptions {
         if !cfg!(target_os = "linux") {
             return Err(CommandError::new("--isolation process requires Linux").with_hint("leave it out"));
         }
-        if crate::PROGRAM.get().is_some() {
-            return Err(CommandError::new("--isolation process: this installation cannot start worker processes")
-                .with_hint("use the program `belljar` instead of the Python package's, or --isolation thread"));
-        }
         match others.iter().find(|(_, given)| *given) {
             Some((option, _)) => Err(CommandError::new(format!(
                 "--isolation process cannot be used with {option}: worker processes do not support it yet"
@@ -69,7 +65,10 @@ impl IsolationOptions {
             return Ok(None);
         }
         let (runs, session_memory) = (self.worker_runs, sessions.memory);
-        let options = belljar_worker::WorkerOptions { runs, session_memory, ..Default::default() };
+        let mut options = belljar_worker::WorkerOptions { runs, session_memory, ..Default::default() };
+        if let Some(template) = crate::TEMPLATE.get() {
+            options.command.clone_from(template);
+        }
         Ok(Some(WorkerProcesses(belljar_worker::WorkerPool::new(python, limits, options)?)))
     }
 

@@ -102,6 +102,8 @@ pub struct Installation {
     pub program: PathBuf,
     /// The program that runs the command in another process, and its arguments before those of the command.
     pub command: Vec<OsString>,
+    /// The program that becomes the template of worker processes, and its arguments.
+    pub template: Vec<OsString>,
     /// The directory of prebuilt files that was installed with the command.
     pub bundle: Option<PathBuf>,
 }
@@ -112,14 +114,18 @@ pub(crate) static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
 /// The command that runs this command in another process, if that is not this process's program.
 pub(crate) static OWN_COMMAND: OnceLock<Vec<OsString>> = OnceLock::new();
 
+/// The command that becomes the template of worker processes, if that is not this process's program.
+pub(crate) static TEMPLATE: OnceLock<Vec<OsString>> = OnceLock::new();
+
 /// Runs the command that `arguments` name, of which the first is the name of the program. Ends the process if they are
 /// not valid or ask for help.
 ///
 /// `installation` is given if another program, such as a Python interpreter, runs the command.
 pub fn run(arguments: Vec<OsString>, installation: Option<Installation>) -> ExitCode {
     let mut cli = Cli::read(arguments);
-    if let Some(Installation { program, command, bundle }) = installation {
+    if let Some(Installation { program, command, template, bundle }) = installation {
         PROGRAM.get_or_init(|| program);
+        TEMPLATE.get_or_init(|| template);
         OWN_COMMAND.get_or_init(|| command);
         cli.global.bundle = bundle;
     }

@@ -14,7 +14,7 @@ use super::trace::{KeyValue, Span, SpanName};
 use crate::execution::{CellStatus, Outcome};
 use crate::exit_reason::ExitReason;
 use crate::kernel::CellObserver;
-use crate::os::thread_time;
+use crate::processor_time;
 
 /// The kind of code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -177,9 +177,8 @@ impl CodeActivity {
         if own.is_none() && meter.is_none() {
             return work();
         }
-        let begin = thread_time();
-        let result = work();
-        let spent = u64::try_from(thread_time().saturating_sub(begin).as_nanos()).unwrap_or(u64::MAX);
+        let (result, spent) = processor_time::measure(work);
+        let spent = u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX);
         for meter in [own, meter].into_iter().flatten() {
             meter.fetch_add(spent, Ordering::Relaxed);
         }

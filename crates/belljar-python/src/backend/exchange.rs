@@ -89,21 +89,7 @@ pub(super) fn variables_of(exchange: &Exchange) -> Vec<ValueFile> {
 pub(super) struct RunCalls(Arc<Calls>);
 
 impl RunCalls {
-    /// Registers the host calls of the calls of a cell that waited in another interpreter.
-    pub(super) fn restore(
-        interpreter: &mut Interpreter,
-        saved: SavedCalls,
-        observer: Arc<dyn CellObserver>,
-        waker: Waker,
-        held: Option<Arc<HeldCell>>,
-        scrubber: Scrubber,
-    ) -> Self {
-        let calls = Self::restored(saved, observer, waker, held, scrubber);
-        calls.register(interpreter);
-        calls
-    }
-
-    /// Does the same without an interpreter.
+    /// Returns the calls of code that waited in another interpreter.
     pub(super) fn restored(
         saved: SavedCalls,
         observer: Arc<dyn CellObserver>,

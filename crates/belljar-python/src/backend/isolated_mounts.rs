@@ -138,3 +138,115 @@ fn entries_that_fit(entries: Vec<MountedEntry>, is_complete: bool) -> MountResul
         _ => Err(Errno::ENOMEM),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use belljar_emscripten::fs::{HostDirectory, OpenFlags, SetTime};
+
+    use super::*;
+    use crate::isolation::MAX_TRANSFER;
+
+    const READ: OpenFlags = OpenFlags::READ_ONLY;
+
+    /// Returns directories: one that may be read, and one that may be written to.
+    fn mounts(outer: &std::path::Path) -> IsolatedMounts {
+        fs::write(outer.join("secret"), "secret").unwrap();
+        let mount = |name: &str, is_writable: bool| {
+            fs::create_dir(outer.join(name)).unwrap();
+            fs::write(outer.join(name).join("f"), "content").unwrap();
+            let directory = Arc::new(HostDirectory::open(&outer.join(name), is_writable).unwrap());
+            GuestMount { guest: format!("/{name}"), directory }
+        };
+        IsolatedMounts::new(vec![mount("read", false), mount("write", true)])
+    }
+
+    fn open(directory: u32, path: &str, flags: OpenFlags) -> MountRequest {
+        MountRequest::Directory(directory, DirectoryRequest::Open { path: path.into(), flags, mode: 0o644 })
+    }
+
+    fn opened(mounts: &mut IsolatedMounts, request: MountRequest) -> FileId {
+        let Some(Ok(MountReply::Opened(id))) = mounts.handle(request) else { panic!("it is not opened") };
+        id
+    }
+
+    #[test]
+    fn no_path_of_a_worker_leads_out_of_a_directory() {
+        let outer = tempfile::tempdir().unwrap();
+        let mut mounts = mounts(outer.path());
+        symlink("../secret", outer.path().join("write/link")).unwrap();
+        symlink("..", outer.path().join("write/up")).unwrap();
+        let absolute = outer.path().join("secret");
+        for path in ["../secret", "x/../../secret", "link", "up/secret", absolute.to_str().unwrap(), "", ".", "f\0"] {
+            let flags = OpenFlags::READ_WRITE.with(OpenFlags::CREATE).with(OpenFlags::TRUNCATE);
+            for request in [open(1, path, READ), open(1, path, flags), open(0, path, READ)] {
+                assert!(matches!(mounts.handle(request), Some(Err(_))), "{path}");
+            }
+            let text = || path.to_owned();
+            for request in [
+                DirectoryRequest::Rename("f".into(), format!("../{path}")),
+                DirectoryRequest::Rename(format!("../{path}"), "f".into()),
+                DirectoryRequest::MakeDirectory(format!("../{path}x"), 0o777),
+                DirectoryRequest::RemoveFile(format!("../{path}")),
+                DirectoryRequest::SetMode(format!("../{path}"), 0),
+                DirectoryRequest::Entries(format!("../{}", text()), 10),
+            ] {
+                assert!(matches!(mounts.handle(MountRequest::Directory(1, request)), Some(Err(_))), "{path}");
+            }
+        }
+        assert_eq!(fs::read_to_string(outer.path().join("secret")).unwrap(), "secret");
+        assert_eq!(fs::read_dir(outer.path()).unwrap().count(), 3);
+    }
+
+    #[test]
+    fn nothing_changes_in_a_directory_that_may_only_be_read() {
+        let outer = tempfile::tempdir().unwrap();
+        let mut mounts = mounts(outer.path());
+        let id = opened(&mut mounts, open(0, "f", READ));
+        for request in [
+            MountedFileRequest::Write(0, b"x".to_vec()),
+            MountedFileRequest::Truncate(0),
+            MountedFileRequest::SetMode(0o777),
+            MountedFileRequest::SetTimes(SetTime::Now, SetTime::Now),
+        ] {
+            assert_eq!(mounts.handle(MountRequest::File(id, request)), Some(Err(Errno::EROFS)));
+        }
+        for request in [
+            DirectoryRequest::RemoveFile("f".into()),
+            DirectoryRequest::Rename("f".into(), "g".into()),
+            DirectoryRequest::MakeDirectory("d".into(), 0o777),
+            DirectoryRequest::SetMode("f".into(), 0),
+            DirectoryRequest::SetTimes("f".into(), SetTime::Now, SetTime::Now),
+        ] {
+            assert_eq!(mounts.handle(MountRequest::Directory(0, request)), Some(Err(Errno::EROFS)));
+        }
+        assert_eq!(fs::read_to_string(outer.path().join("read/f")).unwrap(), "content");
+    }
+
+    #[test]
+    fn files_are_bounded_and_closed() {
+        let outer = tempfile::tempdir().unwrap();
+        let mut mounts = mounts(outer.path());
+        let first = opened(&mut mounts, open(1, "f", OpenFlags::READ_WRITE));
+        while let Some(Ok(_)) = mounts.handle(open(1, "f", READ)) {}
+        assert_eq!(mounts.files.len(), max_files());
+        assert_eq!(mounts.handle(open(1, "f", READ)), Some(Err(Errno::EMFILE)));
+        let close = || MountRequest::File(first, MountedFileRequest::Close);
+        let write = MountRequest::File(first, MountedFileRequest::Write(1, b"ON".to_vec()));
+        assert_eq!(mounts.handle(write), Some(Ok(MountReply::Written(2))));
+        assert_eq!(fs::read_to_string(outer.path().join("write/f")).unwrap(), "cONtent");
+        assert_eq!(mounts.handle(close()), Some(Ok(MountReply::Done)));
+        // No worker that follows the protocol sends these.
+        let large = MountedFileRequest::Read(0, MAX_TRANSFER as u32 + 1);
+        let second = opened(&mut mounts, open(1, "f", READ));
+        for request in
+            [close(), MountRequest::File(second, large), MountRequest::Directory(2, DirectoryRequest::Stat("f".into()))]
+        {
+            assert_eq!(mounts.handle(request), None);
+        }
+        mounts.close_all();
+        assert_eq!(mounts.handle(MountRequest::File(second, MountedFileRequest::Stat)), None);
+    }
+}

@@ -107,3 +107,143 @@ impl IsolatedNetwork {
         new
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use belljar_emscripten::fs::{Readiness, SocketFamily};
+    use belljar_emscripten::network::ResolveError;
+
+    use super::*;
+
+    const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 80);
+
+    /// A network whose connections return what they are sent, and are told to have changed by `change`.
+    #[derive(Default)]
+    struct Echo {
+        open: Arc<AtomicUsize>,
+        change: Arc<Mutex<Option<ChangeObserver>>>,
+    }
+
+    struct EchoConnection {
+        bytes: Mutex<Vec<u8>>,
+        open: Arc<AtomicUsize>,
+        change: Arc<Mutex<Option<ChangeObserver>>>,
+    }
+
+    impl Network for Echo {
+        fn resolve(&self, _: &str, _: Option<SocketFamily>, _: Option<u16>) -> Result<IpAddr, ResolveError> {
+            Err(ResolveError::Refused)
+        }
+
+        fn connect(&self, _: SocketAddr) -> Result<Box<dyn Connection>, Errno> {
+            self.open.fetch_add(1, Ordering::Relaxed);
+            let (open, change) = (self.open.clone(), self.change.clone());
+            Ok(Box::new(EchoConnection { bytes: Mutex::default(), open, change }))
+        }
+    }
+
+    impl Connection for EchoConnection {
+        fn readiness(&self) -> Readiness {
+            Readiness { readable: !self.bytes.lock().is_empty(), writable: true, ..Readiness::default() }
+        }
+
+        fn read(&self, buffer: &mut [u8], _: bool) -> Result<usize, Errno> {
+            let mut bytes = self.bytes.lock();
+            let count = bytes.len().min(buffer.len());
+            buffer[..count].copy_from_slice(&bytes.drain(..count).collect::<Vec<u8>>());
+            Ok(count)
+        }
+
+        fn write(&self, data: &[u8]) -> Result<usize, Errno> {
+            self.bytes.lock().extend(data);
+            Ok(data.len())
+        }
+
+        fn shutdown(&self, _: bool, _: bool) {}
+
+        fn take_error(&self) -> Option<Errno> {
+            None
+        }
+
+        fn is_connected(&self) -> bool {
+            true
+        }
+
+        fn peer(&self) -> SocketAddr {
+            ADDRESS
+        }
+
+        fn local(&self) -> SocketAddr {
+            ADDRESS
+        }
+
+        fn on_change(&self, notify: ChangeObserver) {
+            *self.change.lock() = Some(notify);
+        }
+    }
+
+    impl Drop for EchoConnection {
+        fn drop(&mut self) {
+            self.open.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn connections_are_those_that_were_given_out() {
+        let echo = Arc::new(Echo::default());
+        let mut network = IsolatedNetwork::default();
+        let notify: ChangeObserver = Arc::new(|| ());
+        assert_eq!(network.handle(NetworkRequest::Connect(ADDRESS), &notify), None, "there is no network");
+        network.set(echo.clone(), None);
+        let mut connect = || match network.handle(NetworkRequest::Connect(ADDRESS), &notify) {
+            Some(NetworkReply::Connected(Ok(connected))) => connected.id,
+            reply => panic!("{reply:?}"),
+        };
+        let [one, two] = [(); 2].map(|()| connect());
+        assert_ne!(one, two);
+        let mut ask = |request| network.handle(request, &notify);
+        let bytes = b"abc".to_vec();
+        let written = ask(NetworkRequest::Write { connection: one, bytes: bytes.clone() });
+        assert_eq!(written, Some(NetworkReply::Written(Ok(3))));
+        let read = |connection, max| NetworkRequest::Read { connection, max, peek: false };
+        assert_eq!(ask(read(two, 9)), Some(NetworkReply::Read(Ok(Vec::new()))));
+        assert_eq!(ask(read(one, 9)), Some(NetworkReply::Read(Ok(bytes))));
+        // No worker that follows the protocol sends these.
+        assert_eq!(ask(read(one, MAX_TRANSFER as u32 + 1)), None);
+        let long = NetworkRequest::Write { connection: one, bytes: vec![0; MAX_TRANSFER + 1] };
+        assert_eq!(ask(long), None);
+        assert_eq!(ask(NetworkRequest::Close(one)), Some(NetworkReply::Done));
+        for request in [NetworkRequest::Close(one), NetworkRequest::State(one), NetworkRequest::TakeError(99)] {
+            assert_eq!(ask(request), None);
+        }
+        assert_eq!(echo.open.load(Ordering::Relaxed), 1);
+        network.close_all();
+        assert_eq!((echo.open.load(Ordering::Relaxed), network.has_connections()), (0, false));
+    }
+
+    #[test]
+    fn changes_reach_the_process_and_the_cell_that_waits() {
+        let echo = Arc::new(Echo::default());
+        let counter = || Arc::new(AtomicUsize::new(0));
+        let observer = |counter: &Arc<AtomicUsize>| -> ChangeObserver {
+            let counter = counter.clone();
+            Arc::new(move || {
+                counter.fetch_add(1, Ordering::Relaxed);
+            })
+        };
+        let (process, first, second) = (counter(), counter(), counter());
+        let mut network = IsolatedNetwork::default();
+        network.set(echo.clone(), Some(observer(&first)));
+        network.handle(NetworkRequest::Connect(ADDRESS), &observer(&process));
+        let change = echo.change.lock().clone().unwrap();
+        change();
+        // The next cell has the connection, too.
+        network.set(echo.clone(), Some(observer(&second)));
+        change();
+        let counts = [process, first, second].map(|counter| counter.load(Ordering::Relaxed));
+        assert_eq!(counts, [2, 1, 1]);
+    }
+}

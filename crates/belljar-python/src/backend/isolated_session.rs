@@ -12,8 +12,9 @@ use belljar_emscripten::fs::{Filesystem, Quota};
 use belljar_packages::Dependencies;
 use parking_lot::Mutex;
 
+use super::isolated_host::IsolatedHost;
+use super::isolated_interpreter::IsolatedInterpreter;
 use super::mounts::{GuestMount, mount_all};
-use super::run_interpreter::{IsolatedHost, IsolatedInterpreter};
 use crate::guest_call::GuestFunction;
 use crate::guest_protocol::{ExecuteArguments, ExecuteResult, ResumeArguments, ShellCell};
 use crate::image::Image;
@@ -38,7 +39,7 @@ pub(super) struct IsolatedSession {
     pub(super) handle: Arc<SessionHandle>,
     /// The reason why the cell that is about to go on was ended.
     pub(super) ended: Option<ExitReason>,
-    /// The folder of the session, if it has one. It is read and written without the process.
+    /// The folder of the session (`--files`). It is read and written without the process.
     pub(super) folder: Option<Filesystem>,
 }
 

@@ -315,7 +315,7 @@ impl KernelInterpreter {
     pub(super) fn packages_after(&self, installer: &RuntimeInstaller) -> PackageSet {
         match self {
             Self::Local(_) => installer.packages(),
-            Self::Isolated(session) => session.packages.clone(),
+            Self::Isolated(session) => installer.available().unwrap_or_else(|| session.packages.clone()),
         }
     }
 

@@ -21,6 +21,8 @@
 
 mod exchange;
 mod held_cell;
+mod isolated_host;
+mod isolated_interpreter;
 mod isolated_mounts;
 mod isolated_network;
 mod isolated_session;
@@ -313,12 +315,11 @@ impl Backend for WasmBackend {
     }
 
     fn program(&self, request: OneShotRequest) -> Option<Box<dyn Kernel>> {
-        self.supports_programs().then(|| Box::new(ProgramKernel::new(self.clone(), request)) as Box<dyn Kernel>)
+        Some(Box::new(ProgramKernel::new(self.clone(), request)))
     }
 
     fn supports_programs(&self) -> bool {
-        // The state of another process is not saved.
-        self.shared.processes.is_none()
+        true
     }
 
     fn write_base(&self, base: &str, directory: &Path) -> Result<(), KernelError> {
@@ -335,10 +336,6 @@ impl Backend for WasmBackend {
 
     fn supports_tools(&self) -> bool {
         true
-    }
-
-    fn runs_on_caller(&self) -> bool {
-        self.shared.processes.is_none()
     }
 
     fn supports_feeds(&self) -> bool {

@@ -13,15 +13,17 @@ use belljar_packages::{Dependencies, GeneralHint as _, InferredDependency, Requi
 use serde_json::Value;
 
 use super::exchange::{self, RunCalls};
+use super::isolated_host::IsolatedHost;
+use super::isolated_interpreter::IsolatedInterpreter;
 use super::mounts::mount_all;
-use super::run_interpreter::{IsolatedHost, IsolatedInterpreter, RunInterpreter};
+use super::run_interpreter::RunInterpreter;
 use super::runtime::PythonRuntime;
 use super::shown_images::{DisplayImage, TakesImages};
 use super::wait_clock::WaitClock;
 use super::{Shared, core_stream, waiting_run};
 use crate::image::Image;
-use crate::install::{FailedRun, ImageForRepetition, InstalledPackages, PrepareOptions, RuntimeInstaller};
-use crate::interpreter::{Interpreter, Streams};
+use crate::install::{FailedRun, ImageForRepetition, InstalledPackages, PrepareOptions, RuntimeInstaller, pip_lines};
+use crate::interpreter::{Interpreter, Renewal, Streams};
 use crate::isolation::InterpreterProcesses;
 use crate::packages::PackageSet;
 use crate::steps::Step;
@@ -40,7 +42,8 @@ pub(super) fn begin(
     waker: Option<Waker>,
 ) -> Result<RunStep, KernelError> {
     let PythonRuntime { python, installer, .. } = &runtime;
-    let OneShotRequest { code, globals, dependencies, timeout, exchange, tools, network, owner, scope: _ } = request;
+    let OneShotRequest { code, globals, mut dependencies, timeout, exchange, tools, network, owner, scope: _ } =
+        request;
     let limits = backend.limits.with_timeout(timeout);
     let mut report = RunReport::new(limits);
     let mut options = options(&runtime, &dependencies, tools)?;
@@ -49,7 +52,14 @@ pub(super) fn begin(
     observer.on_stage(SpanName::Image);
     let image = python.needs(&code, &options, &**installer).and_then(|needs| {
         report.dependencies = names(needs.required());
-        let image = python.image_for(&needs, &options, &**installer, &*observer)?;
+        // The lines report what is wrong with them.
+        let image = match prepare_pip_lines(&runtime, &backend, &code, &mut options, &*observer) {
+            Some((image, prepared)) => {
+                dependencies.extend(prepared);
+                image
+            }
+            None => python.image_for(&needs, &options, &**installer, &*observer)?,
+        };
         report.dependencies = installed_names(&needs, &image);
         let installed = InstalledPackages::new(image.packages(), &needs);
         if !installed.is_empty() {
@@ -88,6 +98,31 @@ pub(super) fn begin(
         waiting: None,
     };
     Box::new(run).attempt()
+}
+
+/// Prepares the packages that lines of the code install by pip: a process of its own gets packages before its code runs
+/// only. Returns their image with the requirements, which are then in `options`. Returns `None` without such lines, or
+/// if there is something wrong with them.
+fn prepare_pip_lines(
+    runtime: &PythonRuntime,
+    backend: &Shared,
+    code: &str,
+    options: &mut PrepareOptions,
+    observer: &dyn CellObserver,
+) -> Option<(Image, Vec<String>)> {
+    backend.processes.as_ref()?;
+    let requirements = pip_lines(code).concat();
+    if requirements.is_empty() {
+        return None;
+    }
+    let texts = requirements.iter().map(Requirement::to_string).collect();
+    let PythonRuntime { python, installer, .. } = runtime;
+    let mut all = options.clone();
+    all.requirements.extend(requirements);
+    let needs = python.needs(code, &all, &**installer).ok()?;
+    let image = python.image_for(&needs, &all, &**installer, observer).ok()?;
+    *options = all;
+    Some((image, texts))
 }
 
 /// Returns the options for code with these packages, in addition to those of the runtime.
@@ -177,6 +212,35 @@ impl OneShotRun {
         self.after_step(attempt, step)
     }
 
+    /// Starts the interpreter in a process of its own, with the calls that it can make, as a copy of the image or from
+    /// a state.
+    ///
+    /// # Errors
+    /// See [`InterpreterProcesses::start`].
+    pub(super) fn start_isolated(
+        &self,
+        processes: &dyn InterpreterProcesses,
+        images: &ImageCollector,
+        calls: Option<RunCalls>,
+        start: (Option<&[u8]>, Renewal),
+    ) -> Result<IsolatedInterpreter, KernelError> {
+        let (observer, mounts) = (self.observer.clone(), self.backend.mounts.clone());
+        let host = IsolatedHost::new(observer, images.clone(), calls, mounts, &self.left);
+        let owner = self.owner.as_ref();
+        IsolatedInterpreter::start(processes, &self.image, self.left, owner, host, start, &*self.observer)
+    }
+
+    /// Returns an installer of the packages that the image has already, which lines of the code report as installed.
+    fn limited_installer(&self) -> RuntimeInstaller {
+        let PythonRuntime { python, installer, .. } = &self.runtime;
+        let available = self.image.packages();
+        let reported = if pip_lines(&self.request.code).is_empty() { available.clone() } else { PackageSet::empty() };
+        let progress = self.observer.clone();
+        let limited = RuntimeInstaller::with_packages(python, reported, installer.clone(), progress);
+        limited.limit_to(available.clone());
+        limited
+    }
+
     fn after_step(mut self: Box<Self>, attempt: Attempt, step: Step<Execution>) -> Result<RunStep, KernelError> {
         let execution = match step {
             Step::Completed(execution) => execution,
@@ -238,8 +302,8 @@ impl OneShotRun {
 pub(super) struct Attempt {
     pub(super) interpreter: RunInterpreter,
     pub(super) images: ImageCollector,
-    /// The installer of packages while the code runs; `None` if the code runs in another process.
-    pub(super) installer: Option<Arc<RuntimeInstaller>>,
+    /// The installer of packages while the code runs.
+    pub(super) installer: Arc<RuntimeInstaller>,
     /// The calls of functions of the host, if the code can make any.
     pub(super) calls: Option<RunCalls>,
     effects: Effects,
@@ -290,21 +354,37 @@ impl Attempt {
 
     /// Creates an interpreter for `run` in a process of its own.
     fn isolated(run: &OneShotRun, processes: &dyn InterpreterProcesses) -> Result<Self, KernelError> {
-        let OneShotRun { image, request, observer, cancellation, waker, owner, .. } = run;
+        let OneShotRun { request, observer, waker, .. } = run;
         let (images, exchange) = (ImageCollector::default(), request.exchange.as_ref());
         let scrubber = run.backend.scrubber();
         let calls = exchange::calls_of(exchange, request.tools, observer, waker.as_ref(), None, &scrubber);
-        let mounts = run.backend.mounts.clone();
-        let host = IsolatedHost::new(observer.clone(), images.clone(), calls.clone(), mounts, &run.left);
-        let variables = exchange.map(exchange::variables_of).unwrap_or_default();
-        let (owner, progress) = (owner.as_ref(), &**observer);
-        let interpreter = IsolatedInterpreter::start(processes, image, run.left, owner, host, variables, progress)?;
-        let mut interpreter = RunInterpreter::Isolated(Box::new(interpreter));
-        run.backend.attach_network(interpreter.network_client(), run.network.as_ref(), observer, waker.as_ref())?;
-        begin_running(&interpreter, cancellation, waker.as_ref())?;
+        let mut interpreter = run.start_isolated(processes, &images, calls.clone(), (None, Renewal::All))?;
+        interpreter.variables = exchange.map(exchange::variables_of).unwrap_or_default();
+        let attempt = Self::connect_isolated(run, interpreter, images, calls, Effects::Observed)?;
         observer.on_phase("running");
         observer.on_stage(SpanName::Run);
-        Ok(Self { interpreter, images, installer: None, calls, effects: Effects::Observed })
+        Ok(attempt)
+    }
+
+    /// Connects an interpreter in a process of its own to the host.
+    ///
+    /// # Errors
+    /// Returns an error if the call was cancelled.
+    pub(super) fn connect_isolated(
+        run: &OneShotRun,
+        interpreter: IsolatedInterpreter,
+        images: ImageCollector,
+        calls: Option<RunCalls>,
+        effects: Effects,
+    ) -> Result<Self, KernelError> {
+        let OneShotRun { observer, cancellation, waker, .. } = run;
+        let mut interpreter = RunInterpreter::Isolated(Box::new(interpreter));
+        let client = interpreter.network_client();
+        let installer = Arc::new(run.limited_installer());
+        client.register_host_call("install", installer.clone());
+        run.backend.attach_network(client, run.network.as_ref(), observer, waker.as_ref())?;
+        begin_running(&interpreter, cancellation, waker.as_ref())?;
+        Ok(Self { interpreter, images, installer, calls, effects })
     }
 
     /// Connects an interpreter, which has these packages, to the host.
@@ -330,7 +410,7 @@ impl Attempt {
         interpreter.register_host_call("install", installer.clone());
         let interpreter = RunInterpreter::Local(Box::new(interpreter));
         begin_running(&interpreter, cancellation, waker.as_ref())?;
-        Ok(Self { interpreter, images, installer: Some(installer), calls, effects })
+        Ok(Self { interpreter, images, installer, calls, effects })
     }
 
     /// Returns whether running the code again could repeat output, changes of files of the host, calls or requests.

@@ -8,7 +8,7 @@ use belljar_core::{
     CellResult, CellStatus, CellStep, EncodedValue, Outcome, OutputCollector, Progress, Stream, TOOLS_MODULE, Waker,
 };
 use belljar_emscripten::recording::Recording;
-use belljar_packages::{Dependencies, GeneralHint as _, shorten_message};
+use belljar_packages::{Dependencies, GeneralHint as _, Requirement, shorten_message};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -16,14 +16,13 @@ use super::exchange::{self, RunCalls};
 use super::held_cell::{HeldCell, SleepingCell};
 use super::kernel_interpreter::KernelInterpreter;
 use super::policy;
-use super::run_interpreter::RefusesPackages;
 use super::runtime::PythonRuntime;
 use super::session_calls::{DisplayHandler, InputHandler, NoCellRunning};
 use super::session_kernel::{WasmKernel, exit_reason};
 use super::wait_clock::WaitClock;
 use crate::guest_protocol::ShellCell;
 use crate::host_calls::HostCall;
-use crate::install::{CellPackages, RuntimeInstaller};
+use crate::install::{CellPackages, RuntimeInstaller, pip_lines};
 use crate::network::{self, ObservedConnections};
 use crate::steps::Step;
 
@@ -63,7 +62,11 @@ impl WasmKernel {
         let installer = self.installer(&observer);
         // A feed asks its parent for modules before it installs packages.
         let tried = match cell.monty {
-            None => self.install_imports(&installer, cell, &*observer, &outputs),
+            None => {
+                let tried = self.install_imports(&installer, cell, &*observer, &outputs);
+                self.prepare_pip_lines(&installer, &cell.code, &observer);
+                tried
+            }
             Some(_) => Vec::new(),
         };
         let exchange = cell.exchange.as_ref();
@@ -128,11 +131,10 @@ impl WasmKernel {
     ) {
         let scrubber = self.backend.shared.scrubber();
         self.interpreter.redirect(outputs);
-        let install: Arc<dyn HostCall> = match &self.interpreter {
-            KernelInterpreter::Local(_) => installer.clone(),
-            KernelInterpreter::Isolated(_) => Arc::new(RefusesPackages),
-        };
-        self.interpreter.register_host_call("install", install);
+        if let KernelInterpreter::Isolated(session) = &self.interpreter {
+            installer.limit_to(session.packages.clone());
+        }
+        self.interpreter.register_host_call("install", installer.clone());
         self.interpreter.register_host_call("show", Arc::new(DisplayHandler { collector: outputs.clone(), scrubber }));
         let observer = input.observer.clone();
         self.interpreter.register_host_call("input", Arc::new(input));
@@ -184,6 +186,9 @@ impl WasmKernel {
             self.install_missing(&installer, module, &tried, &*observer, &outputs);
         }
         self.packages = self.interpreter.packages_after(&installer);
+        if let KernelInterpreter::Isolated(session) = &mut self.interpreter {
+            session.packages = self.packages.clone();
+        }
         self.session_runtime.runtime.python.compile_imported_in_background(&self.packages);
         // A cell that the shell did not finish has no number of its own.
         let last = self.execution_count;
@@ -253,6 +258,32 @@ impl WasmKernel {
             Err(error) => report_failure(&error.with_general_hint()),
         }
         names
+    }
+
+    /// Gives an interpreter in a process of its own the packages that lines of the cell install by pip: it cannot have
+    /// others once the code runs. The lines report what is wrong with them.
+    fn prepare_pip_lines(&mut self, installer: &RuntimeInstaller, code: &str, observer: &Arc<dyn CellObserver>) {
+        let KernelInterpreter::Isolated(session) = &mut self.interpreter else { return };
+        let lines = pip_lines(code);
+        if lines.is_empty() {
+            return;
+        }
+        let PythonRuntime { python, installer: source, .. } = &self.session_runtime.runtime;
+        let progress: Arc<dyn Progress> = observer.clone();
+        // One that has not reported the packages.
+        let preparation = RuntimeInstaller::with_packages(python, installer.packages(), source.clone(), progress);
+        let mut prepare = |requirements: Vec<Requirement>| {
+            let needs = Dependencies { requirements, ..Dependencies::default() };
+            session.install(&preparation, &needs, &**observer)
+        };
+        let all_at_once = prepare(lines.concat());
+        if all_at_once.is_err() && lines.len() > 1 {
+            for line in lines {
+                if let Err(error) = prepare(line) {
+                    tracing::debug!(%error, "the packages of a line are not prepared");
+                }
+            }
+        }
     }
 
     /// Installs the package without which a cell failed, if any, for running the cell again. The cell's output

@@ -402,12 +402,17 @@ impl Kernel for WasmKernel {
         let waiting = self.waiting_cell()?;
         let SessionRuntime { runtime, image, .. } = &self.session_runtime;
         let isolated = self.backend.shared.processes.is_some();
+        // A cell that waits may have installed some.
+        let packages = match &self.running {
+            Some(running) => self.interpreter.packages_after(&running.installer),
+            None => self.packages.clone(),
+        };
         let data = self.interpreter.save(image)?;
         let metadata = SnapshotMetadata {
             backend: BACKEND_NAME.into(),
             image: image.id().to_owned(),
             python: runtime.python.description(),
-            members: self.packages.wheel_ids().cloned().collect(),
+            members: packages.wheel_ids().cloned().collect(),
             count: self.execution_count,
             renewal: self.interpreter.renewal(),
             waiting,

@@ -5,6 +5,7 @@
 //! must have the same identifier.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use belljar_core::kernel::{CellObserver, KernelError, KernelSnapshot};
 use belljar_core::mime::Image as DisplayedImage;
@@ -18,6 +19,7 @@ use serde_json::Value;
 
 use super::exchange::{RunCalls, SavedCalls};
 use super::one_shot::{self, Attempt, Effects, OneShotRun};
+use super::run_interpreter::SavedInterpreter;
 use super::runtime::PythonRuntime;
 use super::wait_clock::{SavedClock, WaitClock};
 use super::{Shared, since_1970};
@@ -58,6 +60,9 @@ struct RunMetadata {
     spent: u64,
     /// The time of the snapshot, in microseconds since 1970.
     taken: u64,
+    /// True if a process of its own has chosen the bytes.
+    #[serde(default)]
+    isolated: bool,
 }
 
 /// Returns whether a snapshot is one of a run.
@@ -80,10 +85,15 @@ pub(super) fn save(run: &OneShotRun, attempt: &mut Attempt) -> Result<KernelSnap
         None => None,
     };
     let failed = |error: Box<dyn std::error::Error + Send + Sync>| KernelError::Failed(error);
-    let (Some(interpreter), Some(installer)) = (attempt.interpreter.local(), &attempt.installer) else {
-        return unsupported("a run in a worker process waits there only");
+    let packages = match attempt.installer.available() {
+        None => attempt.installer.packages(),
+        // The next process opens the packages of the image.
+        Some(available) if available.key() != run.image.packages().key() => {
+            return unsupported("code in a worker process that has installed packages while it ran waits there only");
+        }
+        Some(available) => available,
     };
-    let delta = interpreter.delta(&run.image).map_err(|error| failed(error.into()))?;
+    let SavedInterpreter { data, renewal, spent } = attempt.interpreter.save(&run.image)?;
     let python = &run.runtime.python;
     let shown = attempt.images.peek();
     let metadata = RunMetadata {
@@ -96,17 +106,17 @@ pub(super) fn save(run: &OneShotRun, attempt: &mut Attempt) -> Result<KernelSnap
         tools: run.request.tools,
         network: run.network.clone(),
         has_exchange: run.request.exchange.is_some(),
-        members: installer.packages().wheel_ids().cloned().collect(),
+        members: packages.wheel_ids().cloned().collect(),
         packages: run.report.dependencies.clone(),
-        renewal: interpreter.renewal(),
+        renewal,
         images: shown.into_iter().map(|image| (image.format.mime_type().into(), image.base64)).collect(),
         calls,
         clock: run.clock.save(),
-        spent: since_1970::microseconds(interpreter.spent),
+        spent: since_1970::microseconds(spent),
         taken: since_1970::microseconds(since_1970::now()),
+        isolated: run.backend.processes.is_some(),
     };
     let metadata = serde_json::to_value(metadata).map_err(|error| failed(error.into()))?;
-    let data = delta.to_bytes().map_err(|error| failed(error.into()))?;
     Ok(KernelSnapshot { metadata, data, is_copy: false, base: Some(run.image.id().to_owned()) })
 }
 
@@ -140,20 +150,17 @@ pub(super) fn restore(
     let packages = python
         .package_set(&metadata.members, &**installer, &*observer)
         .map_err(|error| incompatible(format!("its packages are not available: {error}")))?;
-    let delta = SnapshotDelta::from_bytes(&snapshot.data).map_err(|error| incompatible(error.to_string()))?;
+    if metadata.isolated && backend.processes.is_none() {
+        return Err(incompatible("a worker process has saved it: --isolation process restores it".into()));
+    }
     let limits = backend.limits.with_timeout(metadata.clock.own_timeout());
-    let streams = one_shot::streams(&observer);
-    let mut interpreter = python
-        .restore_interpreter(&image, &delta, &packages, limits, streams)
-        .map_err(|error| incompatible(error.to_string()))?;
-    interpreter.set_renewal(if snapshot.is_copy { metadata.renewal.of_copy() } else { metadata.renewal });
+    let renewal = if snapshot.is_copy { metadata.renewal.of_copy() } else { metadata.renewal };
     // The clock of the code went on while it was in no interpreter.
-    let asleep = since_1970::now().saturating_sub(std::time::Duration::from_micros(metadata.taken));
-    interpreter.host_mut().clock.advance(asleep);
-    interpreter.spent = std::time::Duration::from_micros(metadata.spent);
-    let calls = metadata.calls.map(|saved| {
-        RunCalls::restore(&mut interpreter, saved, observer.clone(), waker.clone(), None, backend.scrubber())
-    });
+    let asleep = since_1970::now().saturating_sub(Duration::from_micros(metadata.taken));
+    let spent = Duration::from_micros(metadata.spent);
+    let calls = metadata
+        .calls
+        .map(|saved| RunCalls::restored(saved, observer.clone(), waker.clone(), None, backend.scrubber()));
     let replies = match &calls {
         Some(calls) => calls.replies(),
         // The code makes no calls: nothing is sent.
@@ -185,6 +192,27 @@ pub(super) fn restore(
         waiting: None,
         runtime,
     };
-    let attempt = Attempt::connect(&run, interpreter, packages, images, calls, Effects::Unknown)?;
+    let attempt = match &run.backend.processes {
+        Some(processes) => {
+            let start = (Some(&*snapshot.data), renewal);
+            let mut interpreter = run.start_isolated(&**processes, &images, calls.clone(), start)?;
+            (interpreter.spent, interpreter.asleep) = (spent, asleep);
+            Attempt::connect_isolated(&run, interpreter, images, calls, Effects::Unknown)?
+        }
+        None => {
+            let delta = SnapshotDelta::from_bytes(&snapshot.data).map_err(|error| incompatible(error.to_string()))?;
+            let python = &run.runtime.python;
+            let interpreter =
+                python.restore_interpreter(&run.image, &delta, &packages, limits, one_shot::streams(&run.observer));
+            let mut interpreter = interpreter.map_err(|error| incompatible(error.to_string()))?;
+            interpreter.set_renewal(renewal);
+            interpreter.host_mut().clock.advance(asleep);
+            interpreter.spent = spent;
+            if let Some(calls) = &calls {
+                calls.register(&mut interpreter);
+            }
+            Attempt::connect(&run, interpreter, packages, images, calls, Effects::Unknown)?
+        }
+    };
     Ok(RestoredRun { run: Box::new(OneShotRun { waiting: Some(attempt), ..run }), replies })
 }

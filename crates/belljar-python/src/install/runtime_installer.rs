@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use belljar_core::Progress;
 use belljar_core::kernel::CellObserver;
-use belljar_emscripten::fs::Filesystem;
+use belljar_emscripten::fs::{Filesystem, Layer, LayerContent, Quota};
 use belljar_packages::{
     Dependencies, GeneralHint as _, InstallError, InstalledPackage, MissingPackage, PackageRequest, Requirement,
 };
@@ -27,6 +27,13 @@ const MAX_REQUIREMENTS: usize = 1000;
 /// Time beyond the installer's own deadline, for compiling the fetched packages.
 const COMPILE_TIMEOUT: Duration = Duration::from_secs(300);
 
+/// The most bytes of the files of packages that a process gets while its code runs.
+const MAX_LATE_PACKAGES: usize = 64 << 20;
+/// The error of code in a process of its own that installs packages which the process cannot get.
+const NOT_AVAILABLE: &str = "packages with compiled modules cannot be installed while code runs in a worker process\n\
+    hint: install them with `%pip install NAME` on a line of its own, import them, or name them in the call; a version \
+    that replaces another one needs a new session";
+
 /// An installer for one interpreter: the handler of its host call `install`.
 pub struct RuntimeInstaller {
     python: Python,
@@ -34,8 +41,11 @@ pub struct RuntimeInstaller {
     progress: Arc<dyn Progress>,
     /// Receives what the code itself installs.
     observer: Option<Arc<dyn CellObserver>>,
-    /// The packages of the interpreter.
+    /// The packages of the interpreter, but for those that were prepared and not asked for.
     set: Mutex<PackageSet>,
+    /// All packages of an interpreter in a process of its own, which cannot open others: it gets those without compiled
+    /// modules as files. `None` if there is no such bound.
+    available: Mutex<Option<PackageSet>>,
 }
 
 /// The result of installing the packages that a cell needs.
@@ -96,7 +106,14 @@ impl RuntimeInstaller {
         source: Arc<dyn InstallerSource>,
         progress: Arc<dyn Progress>,
     ) -> Self {
-        Self { python: python.clone(), source, progress, observer: None, set: Mutex::new(set) }
+        Self {
+            python: python.clone(),
+            source,
+            progress,
+            observer: None,
+            set: Mutex::new(set),
+            available: Mutex::default(),
+        }
     }
 
     /// Reports what the code itself installs to `observer`.
@@ -134,6 +151,17 @@ impl RuntimeInstaller {
         Ok(CellPackages { installed, refused: lookalikes.map(|missing| missing.reason).collect() })
     }
 
+    /// Limits what the code can install to these packages, which its interpreter has already, and to those that consist
+    /// of Python alone.
+    pub(crate) fn limit_to(&self, available: PackageSet) {
+        *self.available.lock() = Some(available);
+    }
+
+    /// Returns the packages that the interpreter has now, with those that were prepared, if it is limited.
+    pub(crate) fn available(&self) -> Option<PackageSet> {
+        self.available.lock().clone()
+    }
+
     /// Returns the packages that the interpreter has now.
     pub fn packages(&self) -> PackageSet {
         self.set.lock().clone()
@@ -152,47 +180,42 @@ impl HostCall for RuntimeInstaller {
         let requirements: Vec<Requirement> =
             requirements.collect::<Result<_, _>>().map_err(|error| CallError::Refused(error.with_general_hint()))?;
 
-        let before = self.packages();
+        let mut before = self.packages();
         let of_module = |module: &String| self.python.package_of_missing_module(module, &before, &[], &*self.source);
         let inferred: Vec<_> = asked.modules.iter().filter_map(of_module).collect();
         if inferred.len() < asked.modules.len() {
             return Err(refused("no package provides the module"));
         }
         let needs = Dependencies { requirements: requirements.clone(), inferred, ..Dependencies::default() };
-        let (send, result) = mpsc::channel();
-        let task = InstallTask {
+        let task = |before: PackageSet| InstallTask {
             python: self.python.clone(),
             source: self.source.clone(),
             progress: self.progress.clone(),
-            before: before.clone(),
+            before,
             asked: PackageRequest::from(&needs),
             imports: Vec::new(),
             upgrade: asked.upgrade,
         };
         let installer = self.source.installer().map_err(|error| CallError::Refused(error.with_general_hint()))?;
         let timeout = installer.settings().timeout + COMPILE_TIMEOUT;
-        // Not cancelled when the code is stopped: the result goes to the cache, and other sessions may wait for it.
-        let started = std::thread::Builder::new().name("install".into()).spawn(move || {
-            let outcome = crate::on_guest_thread(|| task.run().map(|(set, _)| set));
-            // Ignore send errors: the receiver may have been dropped.
-            let _ = send.send(outcome);
-        });
-        if let Err(error) = started {
-            return Err(CallError::Refused(format!("failed to start the installation: {error}")));
-        }
-        let after = match context.wait_for_work(&result, timeout)? {
-            Ok(Ok(Ok(set))) => set,
-            Ok(Ok(Err(error))) => return Err(CallError::Refused(format_as_pip_error(&error))),
-            Ok(Err(error)) => return Err(CallError::Refused(format!("failed to start the installation: {error}"))),
-            Err(WaitError::Interrupted) => return Err(refused("interrupted: nothing was installed")),
-            Err(WaitError::TimedOut) => {
-                return Err(CallError::Refused(format!("installing took longer than {} s", timeout.as_secs())));
-            }
-            Err(WaitError::Disconnected) => {
-                return Err(refused("internal error: the installation ended without a result"));
+        let mut after = task(before.clone()).run_and_wait(context, timeout)?;
+        let available = self.available();
+        let report = match &available {
+            None => apply(&before, &after, &requirements, context.files()),
+            Some(available) => {
+                if !is_part_of(&after, available) {
+                    // What was prepared may have other versions than these packages by themselves.
+                    before = available.clone();
+                    after = task(before.clone()).run_and_wait(context, timeout)?;
+                }
+                let late = late_layers(available, &after).ok_or_else(|| refused(NOT_AVAILABLE))?;
+                late.into_iter().for_each(|layer| context.files().add_layer(layer));
+                *self.available.lock() = Some(available.with(&after));
+                // The other packages are there already.
+                let mut unused_files = Filesystem::new(Quota::default());
+                apply(&before, &after, &requirements, &mut unused_files)
             }
         };
-        let report = apply(&before, &after, &requirements, context.files());
         *self.set.lock() = after;
         if let Some(observer) = self.observer.as_ref().filter(|_| !report.installed.is_empty()) {
             let installed = report.installed.iter().map(|Package { name, version }| format!("{name} {version}"));
@@ -231,6 +254,31 @@ impl InstallTask {
         installed
     }
 
+    /// Runs the installation on another thread, and waits for its result.
+    fn run_and_wait(self, context: &HostCallContext<'_>, timeout: Duration) -> Result<PackageSet, CallError> {
+        let refused = |reason: String| CallError::Refused(reason);
+        let (send, result) = mpsc::channel();
+        // Not cancelled when the code is stopped: the result goes to the cache, and other sessions may wait for it.
+        let started = std::thread::Builder::new().name("install".into()).spawn(move || {
+            let outcome = crate::on_guest_thread(|| self.run().map(|(set, _)| set));
+            // Ignore send errors: the receiver may have been dropped.
+            let _ = send.send(outcome);
+        });
+        if let Err(error) = started {
+            return Err(refused(format!("failed to start the installation: {error}")));
+        }
+        match context.wait_for_work(&result, timeout)? {
+            Ok(Ok(Ok(set))) => Ok(set),
+            Ok(Ok(Err(error))) => Err(refused(format_as_pip_error(&error))),
+            Ok(Err(error)) => Err(refused(format!("failed to start the installation: {error}"))),
+            Err(WaitError::Interrupted) => Err(refused("interrupted: nothing was installed".into())),
+            Err(WaitError::TimedOut) => Err(refused(format!("installing took longer than {} s", timeout.as_secs()))),
+            Err(WaitError::Disconnected) => {
+                Err(refused("internal error: the installation ended without a result".into()))
+            }
+        }
+    }
+
     fn install(&self) -> Result<(PackageSet, Vec<MissingPackage>), PrepareError> {
         let installer = self.source.installer()?;
         let all = self.asked.requirements.iter().chain(&self.asked.inferred);
@@ -257,6 +305,25 @@ impl InstallTask {
         }
         Err(outcome.unwrap_or_else(|| InstallError::Internal { reason: "no installation was tried".into() }.into()))
     }
+}
+
+/// Returns the layers of packages that are not available, for a process that cannot open their files. `None` if one of
+/// them replaces another version, has compiled modules, or if all together are too large.
+fn late_layers(available: &PackageSet, after: &PackageSet) -> Option<Vec<Arc<Layer>>> {
+    let is_late = |wheel: &&InstalledWheel| !available.wheel_ids().any(|id| *id == wheel.id);
+    let late: Vec<&InstalledWheel> = after.wheels().iter().map(|wheel| &**wheel).filter(is_late).collect();
+    let replaces = |wheel: &InstalledWheel| available.wheel_ids().any(|id| id.name == wheel.id.name);
+    if late.iter().any(|wheel| !wheel.libraries.is_empty() || replaces(wheel)) {
+        return None;
+    }
+    let size = |content: LayerContent<'_>| if let LayerContent::File(bytes) = content { bytes.len() } else { 0 };
+    let sizes = late.iter().flat_map(|wheel| wheel.layer.contents().map(|(_, content)| size(content)));
+    (sizes.sum::<usize>() <= MAX_LATE_PACKAGES).then(|| late.iter().map(|wheel| wheel.layer.clone()).collect())
+}
+
+/// Returns whether all packages of a set are in another one.
+fn is_part_of(set: &PackageSet, all: &PackageSet) -> bool {
+    set.wheel_ids().all(|id| all.wheel_ids().any(|there| there == id))
 }
 
 /// Adds the layers of new wheels to `files`, and removes those that they replace.

@@ -51,13 +51,16 @@ impl Template {
     /// Returns the template if this process was started as one, with `argument` as its first argument. Called first in
     /// `main`: before any file is opened or thread started.
     pub fn if_child(argument: &str) -> Option<Self> {
-        if std::env::args_os().nth(1).is_none_or(|first| first != argument) {
-            return None;
-        }
+        std::env::args_os().nth(1).is_some_and(|first| first == argument).then(Self::in_child)
+    }
+
+    /// Returns the template in a process that was started as one by another program, such as a Python interpreter.
+    /// Called before that opens a file that it goes on to use, or starts a thread.
+    pub fn in_child() -> Self {
         // The host's own parent may have left descriptors open.
-        // SAFETY: `main` calls this first, as documented.
+        // SAFETY: nothing goes on to use descriptors, as documented.
         match unsafe { syscalls::close_inherited() }.and_then(|()| own_channel()) {
-            Ok(channel) => Some(Self { channel }),
+            Ok(channel) => Self { channel },
             Err(_) => syscalls::exit(SETUP_FAILED),
         }
     }

@@ -4,6 +4,9 @@
 //! need a capability of the machine are in `tests/capabilities`.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[macro_use]
+mod isolations;
+
 mod apps;
 mod attacked_interpreters;
 mod audit;

@@ -18,9 +18,6 @@ pub(crate) const TOKEN: &str = "s3cret/Value+of=the\"tests\"?&%~42";
 /// The value of the secret `KEY`, which a rule puts into requests to `keys.example.com`.
 pub(crate) const KEY: &str = "another-secret-for-the-rule";
 
-/// The isolations of interpreters on this system.
-pub(crate) const ISOLATIONS: &[&str] = if cfg!(target_os = "linux") { &["thread", "process"] } else { &["thread"] };
-
 /// Ports that the policy allows on `api.example.com`.
 const API_PORTS: [&str; 16] = [
     "https",

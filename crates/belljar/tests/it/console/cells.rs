@@ -41,9 +41,10 @@ fn cells_have_output_displays_and_errors() {
     assert_eq!((numbers(&page), &page["has_more"]), (vec![1], &json!(false)));
 }
 
-#[test]
-fn processor_time_of_cells_is_without_their_waits() {
-    let operator = Operator::start(&[]);
+in_both_isolations! { processor_time_of_cells_is_without_their_waits }
+
+fn processor_time_of_cells_is_without_their_waits(isolation: &str) {
+    let operator = Operator::start(&["--isolation", isolation]);
     let session = operator.create();
     let spent = |code: &str| {
         let cell = operator.run(&session, code);

@@ -5,7 +5,8 @@
 
 use serde_json::json;
 
-use crate::network_servers::{ISOLATIONS, KEY, TOKEN, site};
+use crate::isolations::ISOLATIONS;
+use crate::network_servers::{KEY, TOKEN, site};
 use crate::wire::Wire;
 
 struct Case {

@@ -18,26 +18,35 @@ use crate::wire::{Wire, text};
 const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// A directory for `--files`, next to a file that nothing may reach, and another for `--data-dir`.
-struct Directories(tempfile::TempDir);
+struct Directories {
+    outer: tempfile::TempDir,
+    /// The isolation of interpreters.
+    isolation: &'static str,
+}
 
 impl Directories {
-    fn new() -> Self {
+    fn new(isolation: &'static str) -> Self {
         let outer = tempfile::tempdir().unwrap();
         fs::create_dir(outer.path().join("files")).unwrap();
         fs::write(outer.path().join("secret"), "secret").unwrap();
-        Self(outer)
+        Self { outer, isolation }
     }
 
     fn at(&self, name: &str) -> String {
-        self.0.path().join(name).to_str().unwrap().to_owned()
+        self.outer.path().join(name).to_str().unwrap().to_owned()
     }
 
     fn folder(&self, id: &str) -> PathBuf {
-        self.0.path().join("files").join(id)
+        self.outer.path().join("files").join(id)
     }
 
     fn serve(&self, more: &[&str]) -> Wire {
-        serve(["--files", &self.at("files")].into_iter().chain(more.iter().copied()))
+        self.serve_without(&[&["--files", &self.at("files")], more].concat())
+    }
+
+    /// Starts a server that knows nothing of the directory.
+    fn serve_without(&self, options: &[&str]) -> Wire {
+        serve(["--isolation", self.isolation].into_iter().chain(options.iter().copied()))
     }
 
     fn session(&self, more: &[&str]) -> Session {
@@ -45,6 +54,21 @@ impl Directories {
         let id = open(&mut wire);
         Session { wire, id }
     }
+}
+
+in_both_isolations! {
+    user_and_code_share_the_folder_of_a_session
+    sessions_have_separate_folders
+    sleeping_session_wakes_with_the_folder_as_it_is_then
+    saved_session_finds_its_folder_in_the_next_server
+    files_of_a_state_move_into_the_new_folder
+    fork_gets_a_copy_of_the_folder
+    files_stay_when_a_session_ends
+    files_stay_when_a_session_expires
+    links_do_not_lead_out_of_a_folder
+    files_that_are_replaced_while_they_are_read_lead_nowhere_else
+    files_in_a_folder_are_readable_without_a_usable_state
+    mounts_are_in_calls_and_sessions
 }
 
 fn end(mut wire: Wire) {
@@ -62,9 +86,8 @@ fn names(answer: &Value) -> Vec<&str> {
     answer["files"].as_array().unwrap().iter().map(|file| file["name"].as_str().unwrap()).collect()
 }
 
-#[test]
-fn user_and_code_share_the_folder_of_a_session() {
-    let directories = Directories::new();
+fn user_and_code_share_the_folder_of_a_session(isolation: &'static str) {
+    let directories = Directories::new(isolation);
     let mut session = directories.session(&[]);
     let folder = directories.folder(&session.id);
     let answer = session.run("import os; os.makedirs('sub'); open('sub/code.txt', 'w').write('code'); os.getcwd()");
@@ -95,9 +118,8 @@ fn user_and_code_share_the_folder_of_a_session() {
     assert!(names(&long).iter().any(|name| name.starts_with("output_") && folder.join(name).exists()), "{long:#}");
 }
 
-#[test]
-fn sessions_have_separate_folders() {
-    let directories = Directories::new();
+fn sessions_have_separate_folders(isolation: &'static str) {
+    let directories = Directories::new(isolation);
     let mut wire = directories.serve(&[]);
     let [one, two] = [(); 2].map(|()| open(&mut wire));
     run(&mut wire, &one, "open('f', 'w').write('one')");
@@ -109,10 +131,10 @@ fn sessions_have_separate_folders() {
     }
 }
 
-#[test]
-fn sleeping_session_wakes_with_the_folder_as_it_is_then() {
-    let directories = Directories::new();
-    let options = ["--toolset", "interpreter", "--sleep-after", "0.3", "--files", &directories.at("files")];
+fn sleeping_session_wakes_with_the_folder_as_it_is_then(isolation: &'static str) {
+    let directories = Directories::new(isolation);
+    let files = directories.at("files");
+    let options = ["--toolset", "interpreter", "--sleep-after", "0.3", "--files", &files, "--isolation", isolation];
     let server = Listening::start("streamable-http-stateless", options);
     let code = "x = 5; import os; os.chdir('/home'); open('f.txt', 'w').write('before')";
     let opened = fields(&server.tool("execute_code", &json!({ "code": code })));
@@ -127,9 +149,8 @@ fn sleeping_session_wakes_with_the_folder_as_it_is_then() {
     assert_eq!(names(&answer), [""; 0]);
 }
 
-#[test]
-fn saved_session_finds_its_folder_in_the_next_server() {
-    let directories = Directories::new();
+fn saved_session_finds_its_folder_in_the_next_server(isolation: &'static str) {
+    let directories = Directories::new(isolation);
     let data = ["--data-dir", &directories.at("data")];
     let mut session = directories.session(&data);
     // The bytes cannot be compressed, and little of them stays in memory.
@@ -144,15 +165,14 @@ fn saved_session_finds_its_folder_in_the_next_server() {
     assert_eq!(run(&mut wire, &id, "x, os.path.getsize('f.txt')")["result"], "(1, 3000000)");
     end(wire);
     // A server without folders does not see the files, and the state is still intact.
-    let mut wire = serve(data);
+    let mut wire = directories.serve_without(&data);
     assert_eq!(run(&mut wire, &id, "import os; x, os.listdir('.')")["result"], "(1, [])");
 }
 
-#[test]
-fn files_of_a_state_move_into_the_new_folder() {
-    let directories = Directories::new();
+fn files_of_a_state_move_into_the_new_folder(isolation: &'static str) {
+    let directories = Directories::new(isolation);
     let data = ["--data-dir", &directories.at("data")];
-    let mut wire = serve(data);
+    let mut wire = directories.serve_without(&data);
     let id = open(&mut wire);
     run(&mut wire, &id, "x = 1; import os; os.mkdir('d'); open('d/f.txt', 'w').write('in the state')");
     end(wire);
@@ -166,9 +186,8 @@ fn files_of_a_state_move_into_the_new_folder() {
     assert_eq!(run(&mut wire, &id, "os.listdir('d')")["result"], "[]");
 }
 
-#[test]
-fn fork_gets_a_copy_of_the_folder() {
-    let directories = Directories::new();
+fn fork_gets_a_copy_of_the_folder(isolation: &'static str) {
+    let directories = Directories::new(isolation);
     let mut session = directories.session(&[]);
     session.run("x = 1; import os; os.mkdir('d'); open('d/f.txt', 'w').write('common')");
     fs::write(directories.folder(&session.id).join("user.txt"), "user").unwrap();
@@ -180,7 +199,7 @@ fn fork_gets_a_copy_of_the_folder() {
     assert_eq!(session.value("open('d/f.txt').read()"), "'common'");
     assert_eq!(read(directories.folder(&fork).join("d/f.txt")), "of the fork");
     // A folder beyond the limit is not copied, and nothing is left of the copy.
-    let limited = Directories::new();
+    let limited = Directories::new(isolation);
     let mut session = limited.session(&["--session-disk", "1MB"]);
     session.run("open('f', 'wb').write(bytes(2_000_000))");
     let refused = session.tool("fork_session", json!({}));
@@ -188,9 +207,8 @@ fn fork_gets_a_copy_of_the_folder() {
     assert_eq!(names_in(&limited.folder("")), [session.id.as_str()]);
 }
 
-#[test]
-fn files_stay_when_a_session_ends() {
-    let directories = Directories::new();
+fn files_stay_when_a_session_ends(isolation: &'static str) {
+    let directories = Directories::new(isolation);
     let mut session = directories.session(&[]);
     session.run("open('f.txt', 'w').write('kept')");
     let cleared = session.wire.tool("clear_session", json!({ "session_id": session.id }));
@@ -206,9 +224,8 @@ fn files_stay_when_a_session_ends() {
     assert!(!directories.folder(&left).exists());
 }
 
-#[test]
-fn files_stay_when_a_session_expires() {
-    let directories = Directories::new();
+fn files_stay_when_a_session_expires(isolation: &'static str) {
+    let directories = Directories::new(isolation);
     let mut session = directories.session(&["--session-timeout", "8"]);
     session.run("open('f.txt', 'w').write('kept')");
     let empty = open(&mut session.wire);
@@ -221,9 +238,8 @@ fn files_stay_when_a_session_expires() {
     assert_eq!(read(directories.folder(&session.id).join("f.txt")), "kept");
 }
 
-#[test]
-fn links_do_not_lead_out_of_a_folder() {
-    let directories = Directories::new();
+fn links_do_not_lead_out_of_a_folder(isolation: &'static str) {
+    let directories = Directories::new(isolation);
     let mut session = directories.session(&[]);
     let folder = directories.folder(&session.id);
     session.run("pass");
@@ -269,10 +285,9 @@ impl Drop for EndOnDrop<'_> {
     }
 }
 
-#[test]
-fn files_that_are_replaced_while_they_are_read_lead_nowhere_else() {
+fn files_that_are_replaced_while_they_are_read_lead_nowhere_else(isolation: &'static str) {
     const HIDDEN: &str = "the content of a file outside";
-    let directories = Directories::new();
+    let directories = Directories::new(isolation);
     let mut session = directories.session(&[]);
     session.run("pass");
     let changing = directories.folder(&session.id).join("changing");
@@ -315,9 +330,8 @@ fn files_that_are_replaced_while_they_are_read_lead_nowhere_else() {
     assert!(harmless > 0, "the file was never read");
 }
 
-#[test]
-fn files_in_a_folder_are_readable_without_a_usable_state() {
-    let directories = Directories::new();
+fn files_in_a_folder_are_readable_without_a_usable_state(isolation: &'static str) {
+    let directories = Directories::new(isolation);
     let data = ["--data-dir", &directories.at("data")];
     let mut session = directories.session(&data);
     session.run("x = 1; open('f.txt', 'w').write('kept')");
@@ -337,14 +351,13 @@ fn files_in_a_folder_are_readable_without_a_usable_state() {
     assert_eq!(session.value("(open('f.txt').read(), 'x' in globals())"), "('kept', False)");
 }
 
-#[test]
-fn mounts_are_in_calls_and_sessions() {
-    let directories = Directories::new();
+fn mounts_are_in_calls_and_sessions(isolation: &'static str) {
+    let directories = Directories::new(isolation);
     fs::write(directories.folder("input.txt"), "input").unwrap();
     fs::create_dir(directories.at("out")).unwrap();
     let mounts = [format!("{}:/data", directories.at("files")), format!("{}:/out:rw", directories.at("out"))];
-    let options =
-        ["--toolset", "all", "--no-install", "--sleep-after", "0.3", "--mount", &mounts[0], "--mount", &mounts[1]];
+    let usual = ["--toolset", "all", "--no-install", "--sleep-after", "0.3", "--isolation", isolation];
+    let options = usual.into_iter().chain(mounts.iter().flat_map(|mount| ["--mount", mount.as_str()]));
     let server = Listening::start("streamable-http-stateless", options);
     let tools = server.ask("tools/list", &json!({}));
     for tool in tools["tools"].as_array().unwrap() {
@@ -385,7 +398,7 @@ fn mounts_are_in_calls_and_sessions() {
 
 #[test]
 fn directories_that_cannot_be_used_are_refused_at_the_start() {
-    let directories = Directories::new();
+    let directories = Directories::new("thread");
     let (files, file, missing) = (directories.at("files"), directories.at("secret"), directories.at("missing"));
     let mount = |guest: &str| format!("{files}:{guest}");
     for (options, wanted) in [
@@ -409,12 +422,13 @@ fn directories_that_cannot_be_used_are_refused_at_the_start() {
 
 #[test]
 fn configurations_contain_absolute_paths() {
-    let directories = Directories::new();
+    let directories = Directories::new("thread");
     let options = ["--files", "files", "--mount", "./files:/data:rw", "--data-dir=data"];
-    let run = Belljar::without_cache().args(["config", "cursor"]).args(options).directory(directories.0.path()).run();
+    let run =
+        Belljar::without_cache().args(["config", "cursor"]).args(options).directory(directories.outer.path()).run();
     assert_eq!(run.status, Some(0), "{run:?}");
     let value: Value = serde_json::from_str(&run.stdout).unwrap();
-    let here = directories.0.path().canonicalize().unwrap();
+    let here = directories.outer.path().canonicalize().unwrap();
     let here = here.to_str().unwrap();
     let wanted = [
         "--files".to_owned(),

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::durable::{Fixture, MODERN, fields, kill, question, reply, runs, wait_for};
 use crate::wire::{Wire, text};
 
-fn fixture(options: &[&str]) -> Fixture {
-    Fixture::with_toolset("all", options)
+fn fixture(isolation: &str, options: &[&str]) -> Fixture {
+    Fixture::with_toolset("all", &[&["--isolation", isolation], options].concat())
 }
 
 fn send(wire: &mut Wire, code: &str) -> u64 {
@@ -29,6 +29,15 @@ results = await asyncio.gather(t.append(text='a'), asyncio.sleep(0.01, 'slept'))
 print('after')
 {'results': results, 'first': first, 'second': random.random()}";
 
+in_both_isolations! {
+    approval_is_answered_in_the_next_server
+    program_sleeps_while_it_waits
+    program_goes_on_by_the_state_of_the_modern_era_and_on_the_command_line
+    results_are_those_of_a_server_without_a_data_directory
+    cancelled_program_ends
+    program_whose_server_ended_while_it_ran_is_listed_as_lost
+}
+
 const OUTPUT: &str = "before\nafter";
 
 /// Returns whether the result is that of [`CODE`].
@@ -46,9 +55,8 @@ fn assert_result_of_code(result: &Value) {
     assert!(text(result).starts_with("<status>success</status>"), "{result:#}");
 }
 
-#[test]
-fn approval_is_answered_in_the_next_server() {
-    let fixture = fixture(&[]);
+fn approval_is_answered_in_the_next_server(isolation: &str) {
+    let fixture = fixture(isolation, &[]);
     let mut wire = fixture.serve();
     send(&mut wire, CODE);
     let asked = question(&mut wire);
@@ -72,9 +80,8 @@ fn approval_is_answered_in_the_next_server() {
     wait_for(|| remains().all(|entry| entry.file_name() == "runs" || entry.file_name() == "bases"));
 }
 
-#[test]
-fn program_sleeps_while_it_waits() {
-    let fixture = fixture(&["--sleep-after", "0.1"]);
+fn program_sleeps_while_it_waits(isolation: &str) {
+    let fixture = fixture(isolation, &["--sleep-after", "0.1"]);
     let mut wire = fixture.serve();
     let call = send(&mut wire, CODE);
     let asked = question(&mut wire);
@@ -84,9 +91,8 @@ fn program_sleeps_while_it_waits() {
     assert_result_of_code(&wire.answer(call)["result"]);
 }
 
-#[test]
-fn program_goes_on_by_the_state_of_the_modern_era_and_on_the_command_line() {
-    let fixture = fixture(&[]);
+fn program_goes_on_by_the_state_of_the_modern_era_and_on_the_command_line(isolation: &str) {
+    let fixture = fixture(isolation, &[]);
     let call = |more: Value| {
         let mut params = json!({ "name": "run_python_code", "arguments": { "python_code": CODE } });
         params["_meta"] = json!({
@@ -120,9 +126,8 @@ fn program_goes_on_by_the_state_of_the_modern_era_and_on_the_command_line() {
     assert_eq!(fixture.calls(), ["append a"]);
 }
 
-#[test]
-fn results_are_those_of_a_server_without_a_data_directory() {
-    let fixture = fixture(&["--approve", "none"]);
+fn results_are_those_of_a_server_without_a_data_directory(isolation: &str) {
+    let fixture = fixture(isolation, &["--approve", "none"]);
     let mut durable = fixture.serve();
     let mut plain = Wire::start(["--toolset", "all"]);
     let shown = "from IPython.display import display, SVG\ndisplay(SVG('<svg xmlns=\"http://www.w3.org/2000/svg\"/>'))";
@@ -151,9 +156,8 @@ fn results_are_those_of_a_server_without_a_data_directory() {
     assert_eq!(runs(&mut durable), [Value::Null; 0]);
 }
 
-#[test]
-fn cancelled_program_ends() {
-    let fixture = fixture(&[]);
+fn cancelled_program_ends(isolation: &str) {
+    let fixture = fixture(isolation, &[]);
     let mut wire = fixture.serve();
     let call = send(&mut wire, "import asyncio\nawait asyncio.sleep(600)");
     wait_for(|| runs(&mut wire).iter().any(|run| run["status"] == "waiting"));
@@ -174,9 +178,8 @@ fn cancelled_program_ends() {
     assert_eq!(fixture.calls(), [""; 0]);
 }
 
-#[test]
-fn program_whose_server_ended_while_it_ran_is_listed_as_lost() {
-    let fixture = fixture(&[]);
+fn program_whose_server_ended_while_it_ran_is_listed_as_lost(isolation: &str) {
+    let fixture = fixture(isolation, &[]);
     let mut wire = fixture.serve();
     wire.follow_output();
     send(&mut wire, "from tools import t\nawait t.append(text='a')\nprint('on')\nwhile True: pass");

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::start;
+use crate::serve::http::Listening;
 use crate::tool_client::tool_server;
+use crate::wheels::Wheels;
 use crate::wire::{Wire, text};
 
 const REPORT: &str = "io.github.belljar/report";
@@ -116,4 +118,104 @@ fn values_cross_with_their_buffers() {
     let large = reported(&mut process, "bytes(900_000)", None);
     let buffer = large["buffers"][0].as_str().unwrap_or_default();
     assert!(buffer.len() > 1_000_000, "{} of {}", buffer.len(), large["json"]);
+}
+
+/// Returns wheels of packages that install nothing else but what they name.
+fn installable() -> Wheels {
+    Wheels::new()
+        .with("alpha", "1.0", &[("alpha.py", "version = 1")])
+        .with("alpha", "2.0", &[("alpha.py", "version = 2")])
+        .with("beta", "1.0", &[("beta.py", "name = 'beta'")])
+        .with_requirements("gamma", &["beta"], &[("gamma.py", "import beta")])
+}
+
+#[test]
+fn lines_of_pip_install_as_without_processes() {
+    let wheels = installable();
+    let programs = [
+        "%pip install gamma\n__import__('gamma').beta.name",
+        "!pip install gamma beta\n%pip install -q alpha\n__import__('alpha').version",
+        "if True:\n    %pip install 'alpha<2'\n__import__('alpha').version",
+        "%pip install gamma\n%pip install gamma\n!pip list",
+        "!pip install no-such-package\n'goes on'",
+        "%pip install no-such-package",
+        "%pip install alpha==9\n1",
+        "%pip install --target x alpha",
+        "text = '''\n%pip install alpha\n'''\ntext",
+    ];
+    let start = |isolation: &str| {
+        let options = ["--find-links", wheels.path(), "--offline", "--toolset", "all", "--isolation", isolation];
+        Wire::start(options)
+    };
+    let (mut process, mut thread) = (start("process"), start("thread"));
+    for code in programs {
+        assert_eq!(process.run(code), thread.run(code), "{code}");
+        let cell = |wire: &mut Wire| {
+            let answer = wire.tool("execute_code", json!({ "code": code }));
+            let fields: Value = serde_json::from_str(&text(&answer)).unwrap();
+            ["success", "output", "result", "error"].map(|field| fields[field].clone())
+        };
+        assert_eq!(cell(&mut process), cell(&mut thread), "{code}");
+    }
+}
+
+#[test]
+fn running_code_installs_packages_of_python_alone() {
+    let wheels = installable();
+    let options = ["--find-links", wheels.path(), "--offline", "--toolset", "all", "--isolation", "process"];
+    let mut wire = Wire::start(options);
+    let ways = [
+        "import subprocess, sys\nsubprocess.run([sys.executable, '-m', 'pip', 'install', 'gamma'], check=True)",
+        "import micropip\nawait micropip.install('gamma')",
+        "import os\nassert os.system('pip install gamma > /dev/null 2>&1') == 0",
+        "open('r.txt', 'w').write('gamma==1.0\\n')\n%pip install -r r.txt",
+    ];
+    for way in ways {
+        let code = format!("{way}\n__import__('gamma').beta.name, __import__('beta').__file__");
+        let answer = wire.run(&code);
+        assert!(answer.contains("beta") && answer.contains("site-packages/beta.py"), "{answer}");
+        // The session has them in the next cell, and in another worker.
+        let cell = |wire: &mut Wire, id: &str, code: &str| -> Value {
+            let answer = wire.tool("execute_code", json!({ "code": code, "session_id": id }));
+            serde_json::from_str(&text(&answer)).unwrap()
+        };
+        let opened = cell(&mut wire, "", &code);
+        assert_eq!(opened["success"], true, "{opened:#}");
+        let id = opened["session_info"]["session_id"].as_str().unwrap();
+        assert_eq!(cell(&mut wire, id, "import gamma\ngamma.beta.name")["result"], "'beta'");
+        let forked = text(&wire.tool("fork_session", json!({ "session_id": id })));
+        let fork: Value = serde_json::from_str(&forked).unwrap();
+        let fork = fork["session_id"].as_str().unwrap();
+        assert_eq!(
+            cell(&mut wire, fork, "import alpha, gamma\nalpha.version, gamma.beta.name")["result"],
+            "(2, 'beta')"
+        );
+    }
+}
+
+#[test]
+fn packages_that_a_worker_cannot_get_are_refused_with_what_to_do() {
+    let wheels = installable();
+    let mut wire = Wire::start(["--find-links", wheels.path(), "--offline", "--isolation", "process"]);
+    let code =
+        "import alpha, subprocess, sys\nsubprocess.run([sys.executable, '-m', 'pip', 'install', 'al' + 'pha<2'])";
+    let answer = wire.run(code);
+    assert!(answer.contains("while code runs in a worker process"), "{answer}");
+    assert!(answer.contains("hint: install them with `%pip install NAME` on a line of its own"), "{answer}");
+}
+
+in_both_isolations! { cell_that_sleeps_has_the_packages_that_it_has_installed }
+
+fn cell_that_sleeps_has_the_packages_that_it_has_installed(isolation: &str) {
+    let (wheels, data) = (installable(), tempfile::tempdir().unwrap());
+    let options = ["--find-links", wheels.path(), "--offline", "--toolset", "interpreter", "--sleep-after", "0.2"];
+    let options = options.into_iter().chain(["--data-dir", data.path().to_str().unwrap(), "--isolation", isolation]);
+    let server = Listening::start("streamable-http-stateless", options);
+    let code = "%pip install -q gamma\nimport asyncio\nawait asyncio.sleep(4)\n__import__('gamma').beta.name";
+    std::thread::scope(|scope| {
+        let call = scope.spawn(|| server.tool("execute_code", &json!({ "code": code })));
+        server.wait_for_sleep(1);
+        let answer: Value = serde_json::from_str(&text(&call.join().unwrap())).unwrap();
+        assert_eq!(answer["result"], "'beta'", "{answer:#}");
+    });
 }

@@ -9,7 +9,7 @@ use belljar_emscripten::network::ResolveError;
 use belljar_python::isolation::{
     ChangeObserver, FileReply, FileRequest, InterpreterProcess, InterpreterProcesses as _, MountReply, MountRequest,
     MountResult, NetworkReply, NetworkRequest, ProcessCall, ProcessHost, ProcessHostCall, ProcessHostReply,
-    RemoteSignals, SavedPart, SessionProcess, SessionRequest, SessionStart,
+    RemoteSignals, RunStart, SavedPart, SessionProcess, SessionRequest, SessionStart,
 };
 use belljar_python::packages::PackageSet;
 use belljar_python::{GuestFunction, GuestReturn, Options, Python, on_guest_thread};
@@ -84,6 +84,10 @@ SENT |= {
     "unknown-request": [READY, frame(b"\x09\x63"), VALUE],
     "waits": [READY, WAITING, WAITING, VALUE],
     "waits-and-is-silent": [READY, WAITING],
+    "directory": [READY, frame(b"\x0b\0\0\0\1f"), VALUE],
+    "unknown-directory": [READY, frame(b"\x0b\0\1\0\1f"), VALUE],
+    "unknown-file": [READY, frame(b"\x0b\1\7\0"), VALUE],
+    "unknown-operation": [READY, frame(b"\x0b\0\0\x63"), VALUE],
 }
 
 # Waits for the next command.
@@ -128,6 +132,13 @@ def worker(channel):
     if mode == "endless-calls":
         while True:
             channel.sendall(CALL(b"takes_images", b"null"))
+    if mode == "endless-waits":
+        while True:
+            channel.sendall(WAITING)
+    if mode == "endless-requests":
+        while True:
+            channel.sendall(RESOLVE)
+            channel.recv(1 << 17)
     if mode == "ends-before-a-reply":
         # The commands are read, and the reply to the call is not.
         channel.recv(1 << 17)
@@ -181,7 +192,7 @@ def main():
         host.sendmsg([json.dumps({"Forked": json.loads(data)["number"]}).encode()], rights)
         os.close(pidfd)
 
-for other in "endless-calls", "endless-growth", "ends-before-a-reply", "grows", "grows-when-granted":
+for other in "endless-calls", "endless-growth", "endless-requests", "endless-waits", "ends-before-a-reply", "grows", "grows-when-granted":
     SENT[other] = [READY]
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 main()
@@ -201,7 +212,7 @@ impl ProcessHost for CountingHost {
 
     fn host_call(&mut self, _: ProcessHostCall<'_>, _: &dyn RemoteSignals) -> Result<ProcessHostReply, String> {
         self.calls += 1;
-        Ok(ProcessHostReply { text: "true".into(), files: Vec::new() })
+        Ok(ProcessHostReply { text: "true".into(), files: Vec::new(), layers: Vec::new() })
     }
 
     fn mounts(&mut self, request: MountRequest) -> Option<MountResult> {
@@ -266,7 +277,8 @@ fn call_with_network(
         let pool = WorkerPool::new(&options, &limits, WorkerOptions { command, ..WorkerOptions::default() }).unwrap();
         pool.open(&python).unwrap();
         let owner: Arc<str> = "owner".into();
-        let mut process = pool.start(python.base(), &limits, Some(&owner), Vec::new(), &NoProgress).unwrap();
+        let start = RunStart { image: python.base(), limits: &limits, owner: Some(&owner), mounts: &[], state: None };
+        let mut process = pool.start(&start, &NoProgress).unwrap();
         let mut host = CountingHost::default();
         let call = ProcessCall { network, ..run_call(&limits) };
         let returned = process.call(&call, &mut host).returned;
@@ -320,7 +332,7 @@ fn well_behaved_worker_of_a_session_is_believed() {
         let mut process = process.unwrap();
         (process.save(SavedPart::State).unwrap_err().to_string(), process.has_ended())
     });
-    assert_eq!(refused, ("failed to save the session: too large".into(), false));
+    assert_eq!(refused, ("failed to save the interpreter: too large".into(), false));
 }
 
 #[test]
@@ -429,8 +441,27 @@ fn requests_to_the_network_are_handled_only_for_code_that_has_one() {
         let is_crash = matches!(returned.result, Err(ExitReason::Crash(_)));
         assert_eq!((is_crash, is_dead, host.calls), (is_error, is_error, requests), "{mode} {network}: {returned:?}");
     }
-    let (returned, is_dead, _) = call_with_network("waits-and-is-silent", true, |_| {});
-    assert!(matches!(returned.result, Err(ExitReason::Limit(LimitKind::WaitTime))) && is_dead, "{returned:?}");
+    for (mode, limit) in [
+        ("waits-and-is-silent", LimitKind::WaitTime),
+        ("endless-waits", LimitKind::WaitTime),
+        ("endless-requests", LimitKind::WallTime),
+    ] {
+        let (returned, is_dead, _) = call_with_network(mode, true, |_| {});
+        let is_limit = matches!(returned.result, Err(ExitReason::Limit(reached)) if reached == limit);
+        assert!(is_limit && is_dead, "{mode}: {returned:?}");
+    }
+}
+
+#[test]
+fn requests_to_directories_are_handled_only_for_those_that_exist() {
+    for (mode, is_error) in
+        [("directory", false), ("unknown-directory", true), ("unknown-file", true), ("unknown-operation", true)]
+    {
+        let (returned, is_dead, host) = call(mode);
+        let is_crash = matches!(returned.result, Err(ExitReason::Crash(_)));
+        let requests = usize::from(mode != "unknown-operation");
+        assert_eq!((is_crash, is_dead, host.calls), (is_error, is_error, requests), "{mode}: {returned:?}");
+    }
 }
 
 #[test]

@@ -3,7 +3,6 @@
 use serde_json::{Value, json};
 
 use super::{busy_worker, wait_for, workers};
-use crate::harness::Belljar;
 use crate::sessions::durable::{
     self, Fixture, fields, kill, open, question, reply, run, runs, send_cell, wait_until_waiting,
 };
@@ -227,13 +226,4 @@ fn cell_is_run_in_a_worker_with_the_packages_that_it_imports() {
     // The packages are there after a restart, too.
     restart(&mut wire, &id);
     assert_eq!(run(&mut wire, &id, "import gamma\ngamma.beta.name")["result"], "'beta'");
-}
-
-#[test]
-fn folders_of_sessions_are_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let options = ["stdio", "--toolset", "interpreter", "--isolation", "process", "--files"];
-    let run = Belljar::new().args(options).arg(path(&folder)).run();
-    assert_eq!(run.status, Some(2), "{run:?}");
-    assert!(run.stderr.contains("--files") && run.stderr.contains("hint: "), "{run:?}");
 }

@@ -7,7 +7,8 @@ use serde_json::json;
 
 use super::{Shared, assert_refused, assert_success, log, session_of, wait_for, wait_until};
 use crate::harness::Belljar;
-use crate::network_servers::{ISOLATIONS, site};
+use crate::isolations::ISOLATIONS;
+use crate::network_servers::site;
 use crate::wire::Wire;
 
 #[test]
