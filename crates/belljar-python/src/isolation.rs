@@ -331,11 +331,11 @@ pub trait ProcessHost {
     -> Result<ProcessHostReply, String>;
 
     /// Handles a request of the code's files in directories of the host. Returns `None` for a request that
-    /// [`belljar_emscripten`] never makes: the process is no longer to be used.
+    /// [`belljar_emscripten`] never makes: the caller ends the process.
     fn mounts(&mut self, request: MountRequest) -> Option<MountResult>;
 
     /// Handles a request of the code's sockets, without waiting for the far end. `notify` is called when a connection
     /// may have changed, from any thread, also after the call has ended. Returns `None` for a request that
-    /// [`belljar_emscripten`] never makes: the process is no longer to be used.
+    /// [`belljar_emscripten`] never makes: the caller ends the process.
     fn network(&mut self, request: NetworkRequest, notify: &ChangeObserver) -> Option<NetworkReply>;
 }

@@ -38,7 +38,7 @@
 //! A stream socket with frames: a length of four bytes, little-endian, and a message of `messages.rs` in the encoding
 //! of postcard. The first socket is used by turns: the broker sends a command and reads events until the worker has
 //! returned. The second has interrupts: the number of an interpreter in eight bytes, whose highest bit asks for its
-//! end, and whose second highest one tells of a change of its connections instead.
+//! end. The second highest bit tells of a change of its connections instead.
 //!
 //! | from the broker | when | meaning |
 //! | --- | --- | --- |
@@ -112,6 +112,7 @@
 
 #![cfg(target_os = "linux")]
 
+mod channel;
 mod frames;
 mod messages;
 mod pool;
@@ -121,6 +122,7 @@ mod remote_mounts;
 mod remote_network;
 mod remote_session;
 mod serve;
+mod signals;
 mod template;
 mod timed_channel;
 mod usage;

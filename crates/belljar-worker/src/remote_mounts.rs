@@ -9,8 +9,8 @@ use belljar_python::isolation::{
     DirectoryRequest, FileId, MAX_TRANSFER, MountPoint, MountReply, MountRequest, MountResult, MountedFileRequest,
 };
 
+use crate::channel::{Channel, end};
 use crate::messages::{Command, Event};
-use crate::serve::{Channel, end};
 
 /// A directory that the broker has open.
 pub(crate) struct RemoteDirectory {

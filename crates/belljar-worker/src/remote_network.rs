@@ -13,8 +13,8 @@ use belljar_python::isolation::{
 };
 use parking_lot::Mutex;
 
+use crate::channel::{Channel, end};
 use crate::messages::{Command, Event};
-use crate::serve::{Channel, end};
 
 /// The functions that are called when a connection may have changed, by the connections.
 pub(crate) type ChangeListeners = Mutex<BTreeMap<ConnectionId, ChangeObserver>>;

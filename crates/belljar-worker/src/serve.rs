@@ -1,6 +1,6 @@
 //! A worker: seals itself, and runs the calls of the broker.
 
-use std::io::{self, BufReader, Read, Write};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -8,93 +8,31 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use belljar_core::kernel::InterruptHandle as _;
-use belljar_core::{Limits, MeterScope, UsageMeter};
-use belljar_emscripten::console::{OutputSink, Stream as ConsoleStream};
+use belljar_core::{Limits, MeterScope};
 use belljar_emscripten::network::Network;
 use belljar_emscripten::pagemap::set_pagemap;
 use belljar_emscripten::stop::StopHandle;
 use belljar_emscripten::watchdog::{DeadlineGuard, TimeLimits};
 use belljar_python::isolation::{
-    LayerArchive, MountPoint, SavedPart, SessionStart, ValueFile, buffers_of, forwarded_calls, give_buffers, take_value,
+    MountPoint, SavedPart, SessionStart, ValueFile, forwarded_calls, give_buffers, take_value,
 };
-use belljar_python::{
-    CallError, GuestFunction, GuestMount, HostCall, HostCallContext, Interpreter, InterpreterInterruptHandle, Streams,
-    on_guest_thread,
-};
+use belljar_python::{GuestFunction, GuestMount, Interpreter, Streams, on_guest_thread};
 use belljar_sandbox::worker::{NewWorker, SealLimits, seal};
-use parking_lot::Mutex;
-use serde_json::value::RawValue;
 
-use crate::frames::{self, FrameError};
+use crate::channel::{AskingMeter, Channel, ChannelSink, FAILED, ForwardedCall};
+use crate::frames::FrameError;
 use crate::messages::{
-    self, CHANGE_SIGNAL, Command, END_SIGNAL, EndReason, Event, InterpreterLimits, MAX_BUFFERS, MAX_OUTPUT, MAX_REASON,
-    MAX_STATE, MAX_STATE_PART, OutputStream, SeenSignals,
+    self, Command, EndReason, Event, InterpreterLimits, MAX_BUFFERS, MAX_REASON, MAX_STATE, MAX_STATE_PART,
 };
 use crate::remote_mounts::RemoteDirectory;
 use crate::remote_network::RemoteNetwork;
+use crate::signals::{Current, receive_interrupts};
 use crate::template::Shared;
 
-/// The exit status of a worker whose channel has failed, or that could not be sealed.
-const FAILED: i32 = 125;
 /// The reason for the failure of calls without an interpreter.
 const NOT_RUNNING: &str = "no interpreter runs";
 /// The size of the stack of the thread that receives interrupts, in bytes.
 const CONTROL_STACK: usize = 64 << 10;
-
-/// Ends the worker: the broker has gone, or has sent the answer to another question.
-pub(crate) fn end() -> ! {
-    std::process::exit(FAILED)
-}
-
-/// The interpreter that runs, as the thread sees it that receives interrupts.
-type Current = Arc<Mutex<CurrentInterpreter>>;
-
-#[derive(Default)]
-struct CurrentInterpreter {
-    /// The interpreter that runs, by its number.
-    running: Option<(u64, InterpreterInterruptHandle)>,
-    /// The interpreter that was interrupted last, which may not be created yet, and the number of times.
-    interrupts: (u64, u64),
-    /// The same of the interrupts that have arrived by the second socket. Some may have come with a call before.
-    received: (u64, u64),
-    /// The interpreter that was ended last, which may not be created yet.
-    ended: u64,
-    /// The network of the interpreter that runs.
-    network: Option<RemoteNetwork>,
-}
-
-impl CurrentInterpreter {
-    /// Returns how often an interpreter was interrupted.
-    fn interrupts_of(&self, number: u64) -> u64 {
-        if self.interrupts.0 == number { self.interrupts.1 } else { 0 }
-    }
-
-    /// Receives an interrupt by the second socket.
-    fn receive_interrupt(&mut self, number: u64) {
-        let before = if self.received.0 == number { self.received.1 } else { 0 };
-        self.received = (number, before + 1);
-        self.interrupt(number, before + 1);
-    }
-
-    /// Interrupts the interpreter that runs, unless it has been interrupted as many times. Code that an interrupt has
-    /// continued must not wait again before the interrupt arrives.
-    fn interrupt_running(&mut self, count: u64) {
-        if let Some((number, _)) = self.running {
-            self.interrupt(number, count);
-        }
-    }
-
-    /// Interrupts an interpreter that was interrupted `count` times, unless it has been already.
-    fn interrupt(&mut self, number: u64, count: u64) {
-        if count <= self.interrupts_of(number) {
-            return;
-        }
-        self.interrupts = (number, count);
-        if let Some((_, handle)) = self.running.as_ref().filter(|(running, _)| *running == number) {
-            handle.interrupt();
-        }
-    }
-}
 
 /// Serves the broker until it closes the channel, and ends the process.
 pub(crate) fn run(worker: NewWorker, shared: Shared) -> ! {
@@ -115,30 +53,6 @@ pub(crate) fn run(worker: NewWorker, shared: Shared) -> ! {
     let channel = Arc::new(Channel::new(UnixStream::from(channel)));
     let served = control.and_then(|_| on_guest_thread(|| serve(&shared, &channel, &current))).and_then(|served| served);
     std::process::exit(if served.is_ok() { 0 } else { FAILED })
-}
-
-/// Passes interrupts to the interpreter that they are for, and ends it.
-fn receive_interrupts(mut control: UnixStream, current: &Current) {
-    let mut number = [0; 8];
-    while control.read_exact(&mut number).is_ok() {
-        let signal = u64::from_le_bytes(number);
-        let (number, is_end) = (signal & !(END_SIGNAL | CHANGE_SIGNAL), signal & END_SIGNAL != 0);
-        let mut current = current.lock();
-        if signal & CHANGE_SIGNAL != 0 {
-            if let Some(network) = &current.network {
-                network.notify();
-            }
-            continue;
-        }
-        if !is_end {
-            current.receive_interrupt(number);
-            continue;
-        }
-        current.ended = number;
-        if let Some((_, handle)) = current.running.as_ref().filter(|(running, _)| *running == number) {
-            handle.kill();
-        }
-    }
 }
 
 /// Seals this process, and runs the calls of the broker.
@@ -363,146 +277,5 @@ impl Interpreters<'_> {
             interpreter.register_host_call(name, Arc::new(ForwardedCall { name, channel, current }));
         }
         interpreter
-    }
-}
-
-/// The worker's end of the channel.
-pub(crate) struct Channel {
-    socket: Mutex<BufReader<UnixStream>>,
-    /// True during a call of the broker, in which alone the code may ask for something.
-    is_called: AtomicBool,
-}
-
-impl Channel {
-    fn new(socket: UnixStream) -> Self {
-        Self { socket: Mutex::new(BufReader::new(socket)), is_called: AtomicBool::new(false) }
-    }
-
-    /// Returns whether a call of the broker runs.
-    pub(crate) fn is_called(&self) -> bool {
-        self.is_called.load(Ordering::Relaxed)
-    }
-
-    /// Sends a question of the code, and returns the broker's answer. Ends the worker if the broker has gone.
-    pub(crate) fn ask(&self, event: &Event) -> Command {
-        match self.send(event).map(|()| self.receive()) {
-            Ok(Ok(command)) => command,
-            _ => end(),
-        }
-    }
-
-    pub(crate) fn send(&self, event: &Event) -> io::Result<()> {
-        let mut frame = Vec::new();
-        frames::append(&mut frame, event)?;
-        self.socket.lock().get_mut().write_all(&frame)
-    }
-
-    fn receive(&self) -> Result<Command, FrameError> {
-        frames::read(&mut *self.socket.lock())
-    }
-}
-
-/// Asks the broker before the memory of an interpreter grows.
-struct AskingMeter {
-    channel: Arc<Channel>,
-    /// True during a call whose memory is to be asked for.
-    asks: AtomicBool,
-}
-
-impl UsageMeter for AskingMeter {
-    fn grow_memory(&self, bytes: u64) -> bool {
-        if !self.asks.load(Ordering::Relaxed) {
-            return true;
-        }
-        match self.channel.ask(&Event::Grow(bytes)) {
-            Command::Grown(is_granted) => is_granted,
-            _ => end(),
-        }
-    }
-
-    // The broker knows what an interpreter begins with, and when it ends; it reads the processor time by itself.
-    fn add_memory(&self, _: u64) {}
-
-    fn release_memory(&self, _: u64) {}
-
-    fn limits_memory(&self) -> bool {
-        self.asks.load(Ordering::Relaxed)
-    }
-
-    fn limits_processor_time(&self) -> bool {
-        false
-    }
-
-    fn add_processor_time(&self, _: Duration) {}
-
-    fn add_network(&self, _: u64) {}
-
-    fn check_network(&self) -> Result<(), String> {
-        Ok(())
-    }
-}
-
-/// Sends what the code writes to the broker.
-struct ChannelSink(Arc<Channel>);
-
-impl OutputSink for ChannelSink {
-    fn write(&mut self, stream: ConsoleStream, bytes: &[u8]) {
-        let stream = match stream {
-            ConsoleStream::Stdout => OutputStream::Stdout,
-            ConsoleStream::Stderr => OutputStream::Stderr,
-        };
-        for part in bytes.chunks(MAX_OUTPUT) {
-            if self.0.send(&Event::Output { stream, bytes: part.to_vec() }).is_err() {
-                end();
-            }
-        }
-    }
-}
-
-/// A call of the guest to the host, which the broker handles.
-struct ForwardedCall {
-    name: &'static str,
-    channel: Arc<Channel>,
-    current: Current,
-}
-
-impl ForwardedCall {
-    /// Returns the interrupts so far.
-    fn seen_signals(&self, context: &HostCallContext<'_>) -> Result<SeenSignals, CallError> {
-        let interrupts = {
-            let current = self.current.lock();
-            current.running.as_ref().map_or(0, |(number, _)| current.interrupts_of(*number))
-        };
-        // One that arrives in between is pending, and not counted.
-        Ok(SeenSignals { interrupts, is_pending: context.is_interrupted()? })
-    }
-}
-
-impl HostCall for ForwardedCall {
-    fn call(&self, request: &RawValue, context: &mut HostCallContext<'_>) -> Result<Box<RawValue>, CallError> {
-        let refused = |error: &dyn std::fmt::Display| CallError::Refused(error.to_string());
-        let _pause = context.pause();
-        let files = buffers_of(request, context.files(), MAX_BUFFERS as u64)?;
-        let signals = self.seen_signals(context)?;
-        let event = Event::HostCall { name: self.name.into(), request: request.get().into(), files, signals };
-        let (mut bytes, mut command) = (Vec::new(), self.channel.ask(&event));
-        let (result, files) = loop {
-            match command {
-                Command::HostReply { result, files } => break (result, files),
-                Command::LayerPart { bytes: part, id } => {
-                    bytes.extend(part);
-                    if let Some(id) = id {
-                        let layer = LayerArchive { id, bytes: std::mem::take(&mut bytes) };
-                        layer.add_to(context.files()).unwrap_or_else(|_| end());
-                    }
-                }
-                _ => end(),
-            }
-            command = self.channel.receive().unwrap_or_else(|_| end());
-        };
-        let reply = result.map_err(CallError::Refused)?;
-        give_buffers(&files, context.files())
-            .map_err(|error| refused(&format!("the result does not fit into the code's file system: {error}")))?;
-        RawValue::from_string(reply).map_err(|error| refused(&error))
     }
 }

@@ -23,8 +23,8 @@ enum Isolation {
     /// On threads of the server.
     #[default]
     Thread,
-    /// In worker processes without files, network, or other means than memory. Each serves one client, or one session.
-    /// Linux only.
+    /// In worker processes that reach files and the network through the server only. Each serves one client, or one
+    /// session. Linux only.
     Process,
 }
 

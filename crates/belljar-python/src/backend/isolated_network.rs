@@ -196,7 +196,7 @@ mod tests {
         let echo = Arc::new(Echo::default());
         let mut network = IsolatedNetwork::default();
         let notify: ChangeObserver = Arc::new(|| ());
-        assert_eq!(network.handle(NetworkRequest::Connect(ADDRESS), &notify), None, "there is no network");
+        assert_eq!(network.handle(NetworkRequest::Connect(ADDRESS), &notify), None, "the code has no network");
         network.set(echo.clone(), None);
         let mut connect = || match network.handle(NetworkRequest::Connect(ADDRESS), &notify) {
             Some(NetworkReply::Connected(Ok(connected))) => connected.id,

@@ -1,7 +1,7 @@
 //! The interpreter of a session: in this process, or in one of its own.
 //!
 //! A kernel drives its interpreter through [`KernelInterpreter`] alone. The abilities of an interpreter of this process
-//! only (recordings, packages that are installed while code runs) are reached by [`KernelInterpreter::local`].
+//! only (recordings) are reached by [`KernelInterpreter::local`].
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -97,8 +97,8 @@ pub struct BackendOptions {
     pub mounts: Vec<GuestMount>,
     /// The network that all code can use.
     pub network: Option<Arc<Network>>,
-    /// The processes that interpreters are in, if they are not in this one. Such code installs no packages while it
-    /// runs.
+    /// The processes that interpreters are in, if they are not in this one. Such code gets no packages with compiled
+    /// modules while it runs.
     pub processes: Option<Arc<dyn InterpreterProcesses>>,
 }
 

@@ -43,8 +43,8 @@ pub struct RuntimeInstaller {
     observer: Option<Arc<dyn CellObserver>>,
     /// The packages of the interpreter, but for those that were prepared and not asked for.
     set: Mutex<PackageSet>,
-    /// All packages of an interpreter in a process of its own, which cannot open others: it gets those without compiled
-    /// modules as files. `None` if there is no such bound.
+    /// All packages of an interpreter in a process of its own. The process cannot open others, and gets those without
+    /// compiled modules as files. `None` for an interpreter of this process.
     available: Mutex<Option<PackageSet>>,
 }
 
@@ -157,7 +157,8 @@ impl RuntimeInstaller {
         *self.available.lock() = Some(available);
     }
 
-    /// Returns the packages that the interpreter has now, with those that were prepared, if it is limited.
+    /// Returns the packages that an interpreter in a process of its own has now, with those that were prepared. `None`
+    /// for an interpreter of this process.
     pub(crate) fn available(&self) -> Option<PackageSet> {
         self.available.lock().clone()
     }
@@ -204,7 +205,7 @@ impl HostCall for RuntimeInstaller {
             None => apply(&before, &after, &requirements, context.files()),
             Some(available) => {
                 if !is_part_of(&after, available) {
-                    // What was prepared may have other versions than these packages by themselves.
+                    // The prepared packages were resolved together, and may have other versions than these alone.
                     before = available.clone();
                     after = task(before.clone()).run_and_wait(context, timeout)?;
                 }

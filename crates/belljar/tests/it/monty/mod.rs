@@ -66,9 +66,10 @@ fn local_worker_applies_policies_and_limits() {
     run(script("policies.py").arg(WorkerProgram::new().path()));
 }
 
-#[test]
-fn remote_worker_applies_policies_and_limits() {
-    let workers = RemoteWorkers::start();
+in_both_isolations! { remote_worker_applies_policies_and_limits }
+
+fn remote_worker_applies_policies_and_limits(isolation: &str) {
+    let workers = RemoteWorkers::start_with(&["--isolation", isolation]);
     run(script("policies.py").arg(workers.url()).arg(RemoteWorkers::TOKEN));
 }
 
