@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::workspace::as_by_hand;
+use crate::workspace::{as_by_hand, cargo};
 
 /// Returns the output of `cargo metadata` with these options.
 ///
@@ -14,7 +14,7 @@ use crate::workspace::as_by_hand;
 ///
 /// Fails if Cargo fails, such as for a lock file that is not up to date.
 pub(crate) fn cargo_metadata(root: &Path, options: &[&str]) -> Result<Value, String> {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut command = Command::new(cargo());
     as_by_hand(&mut command);
     let output = command
         .args(["metadata", "--locked", "--format-version", "1"])

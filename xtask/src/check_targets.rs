@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use crate::workspace::{as_by_hand, host, target_directory, workspace};
+use crate::workspace::{as_by_hand, cargo, host, target_directory, workspace};
 
 const USAGE: &str = "\
 Usage: cargo xtask check-targets [TRIPLE…]
@@ -158,7 +158,7 @@ fn standard_library(sysroot: &Path, triple: &str) -> Option<StandardLibrary> {
 /// Checks the packages of a platform.
 fn check(target: &Target, zig: &[String], build_std: bool) -> Result<bool, String> {
     let directory = target_directory()?.join("check-targets");
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut command = Command::new(cargo());
     as_by_hand(&mut command);
     command.args(["check", "--locked", "--target", target.triple, "--target-dir"]).arg(&directory);
     for package in target.packages {

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::workspace::{as_by_hand, host, target_directory, workspace};
+use crate::workspace::{as_by_hand, cargo, host, target_directory, workspace};
 
 const USAGE: &str = "\
 Usage: cargo xtask features [FEATURE…]
@@ -65,15 +65,15 @@ pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, Stri
     Ok(failed.is_empty() && too_new.is_empty())
 }
 
-fn cargo() -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+fn quiet_cargo() -> Command {
+    let mut command = Command::new(cargo());
     as_by_hand(&mut command);
     command
 }
 
 /// Runs Cargo in the workspace and returns its output.
 fn output_of(arguments: &[&str]) -> Result<Vec<u8>, String> {
-    let Output { status, stdout, stderr } = cargo()
+    let Output { status, stdout, stderr } = quiet_cargo()
         .args(arguments)
         .current_dir(workspace()?)
         .output()
@@ -162,7 +162,7 @@ fn rust_version(version: &str) -> (u32, u32, u32) {
 
 /// Runs Clippy with these features and no others.
 fn compiles(features: &str) -> Result<bool, String> {
-    let status = cargo()
+    let status = quiet_cargo()
         .args(["clippy", "--quiet", "--locked", "--package", PACKAGE, "--lib", "--no-default-features"])
         .args(["--features", features, "--target-dir"])
         .arg(target_directory()?.join("features"))

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use crate::workspace::{as_by_hand, host, target_directory, workspace};
+use crate::workspace::{as_by_hand, cargo, host, target_directory, workspace};
 
 const USAGE: &str = "\
 Usage: cargo xtask fuzz [OPTIONS] [TARGET…]
@@ -109,7 +109,7 @@ fn targets() -> Result<Vec<String>, String> {
 fn build(large: bool) -> Result<PathBuf, String> {
     let host = host()?;
     let folder = target_directory()?.join("fuzz");
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut command = Command::new(cargo());
     as_by_hand(&mut command);
     let begin = Instant::now();
     println!("building the fuzz targets, which takes minutes when it is done first");

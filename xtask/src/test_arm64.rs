@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::workspace::{as_by_hand, target_directory, workspace};
+use crate::workspace::{as_by_hand, cargo, target_directory, workspace};
 
 const USAGE: &str = "\
 Usage: cargo xtask test-arm64 [--build] [--package NAME]... [-- ARGUMENTS OF TESTS]
@@ -130,7 +130,7 @@ impl Tools {
 
     /// Returns a command of Cargo, in the workspace, that finds the tools.
     fn cargo(&self, command: &str) -> Result<Command, String> {
-        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        let mut cargo = Command::new(cargo());
         as_by_hand(&mut cargo);
         cargo.args([command, "--locked"]).current_dir(workspace()?);
         cargo.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER);

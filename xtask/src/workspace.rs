@@ -1,5 +1,6 @@
 //! The paths of the workspace and its build folder, and the program built from it.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -13,6 +14,11 @@ pub(crate) fn workspace() -> Result<PathBuf, String> {
 pub(crate) fn target_directory() -> Result<PathBuf, String> {
     let program = std::env::current_exe().map_err(|error| format!("failed to find this program's file: {error}"))?;
     program.ancestors().nth(2).map(Path::to_owned).ok_or_else(|| "this program is not in a build folder".into())
+}
+
+/// Returns the Cargo that has started this program, or the one on the path.
+pub(crate) fn cargo() -> OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
 /// Removes the variables that Cargo sets for this program from a command. Build scripts that read them would run again,
@@ -50,8 +56,7 @@ pub(crate) fn build_belljar(profile: Profile) -> Result<PathBuf, String> {
 
 /// Does the same as [`build_belljar`], with further features.
 pub(crate) fn build_belljar_with(profile: Profile, features: &[&str]) -> Result<PathBuf, String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
+    let mut command = Command::new(cargo());
     as_by_hand(&mut command);
     let (options, directory): (&[&str], _) = match profile {
         // Cargo considers development dependencies only for examples and tests. Without an example, it would compile

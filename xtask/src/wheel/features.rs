@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use super::run;
-use crate::workspace::{as_by_hand, workspace};
+use crate::workspace::{as_by_hand, cargo, workspace};
 
 /// The feature of the extension module.
 pub(super) const WORKSPACE_TESTS: &str = "workspace-tests";
@@ -31,7 +31,7 @@ pub(super) fn check() -> Result<(), String> {
 
 /// Returns the packages that a build with these options consists of, each with its features.
 fn resolve(options: &[&str]) -> Result<String, String> {
-    let mut tree = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut tree = Command::new(cargo());
     tree.args(["tree", "--locked", "--prefix", "none", "--format", "{p} [{f}]"]).args(options);
     as_by_hand(&mut tree);
     run(tree.current_dir(workspace()?))

@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::{notices, only_file, remove, run};
-use crate::workspace::as_by_hand;
+use crate::workspace::{as_by_hand, cargo};
 
 /// A program of Python that has maturin, as a build backend, describe the package, and prints the description.
 const BUILD_BACKEND: &str = "\
@@ -25,8 +25,7 @@ pub(super) fn build(tools: &Path, target: &Path, sources: &Path, wheels: &Path) 
     remove(&unpacked)?;
     std::fs::create_dir_all(&unpacked).map_err(|error| format!("failed to create {}: {error}", unpacked.display()))?;
     run(Command::new("tar").arg("-xzf").arg(&archive).args(["--strip-components", "1", "-C"]).arg(&unpacked))?;
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut metadata = Command::new(cargo);
+    let mut metadata = Command::new(cargo());
     metadata.args(["metadata", "--locked", "--format-version", "1", "--manifest-path"]);
     metadata.arg(unpacked.join("python/Cargo.toml"));
     as_by_hand(&mut metadata);
