@@ -97,7 +97,7 @@ pub trait Backend: Send + Sync {
         waker: Waker,
     ) -> Result<RestoredRun, KernelError> {
         let _ = (snapshot, observer, cancellation, waker);
-        Err(KernelError::Unsupported("this backend's runs wait in their process only"))
+        Err(KernelError::Unsupported("this backend's runs wait in their process only".into()))
     }
 
     /// Starts a kernel, whose files are in `folder` if one is given. Must be called on a thread of
@@ -143,7 +143,7 @@ pub trait Backend: Send + Sync {
     /// Fails if the backend does not have this base, or a file cannot be written.
     fn write_base(&self, base: &str, directory: &Path) -> Result<(), KernelError> {
         let _ = (base, directory);
-        Err(KernelError::Unsupported("this backend's snapshots have no base"))
+        Err(KernelError::Unsupported("this backend's snapshots have no base".into()))
     }
 
     /// Returns whether requests may have an [`Exchange`].
@@ -268,7 +268,7 @@ pub trait Kernel: Send {
     /// Fails if no cell waits in the snapshot.
     fn reattach(&mut self, observer: Arc<dyn CellObserver>, waker: Waker) -> Result<ReplySender, KernelError> {
         let _ = (observer, waker);
-        Err(KernelError::Unsupported("this backend's snapshots have no waiting cells"))
+        Err(KernelError::Unsupported("this backend's snapshots have no waiting cells".into()))
     }
 
     /// Sends the shell a request that is not a cell: nothing is recorded, and the reply takes seconds at most.
@@ -280,7 +280,7 @@ pub trait Kernel: Send {
     /// Fails if the backend does not support the request, or the guest sent no reply in time.
     fn shell_request(&mut self, request: &ShellRequest) -> Result<Value, KernelError> {
         let _ = request;
-        Err(KernelError::Unsupported("this backend runs cells only"))
+        Err(KernelError::Unsupported("this backend runs cells only".into()))
     }
 
     /// Installs packages for the session: `pandas`, `pandas>=2,<3`, as far as the backend's policy allows. Can be
@@ -290,7 +290,7 @@ pub trait Kernel: Send {
     /// Returns [`KernelError::Install`] if a package cannot be installed.
     fn install(&mut self, packages: &[String], progress: &dyn Progress) -> Result<(), KernelError> {
         let _ = (packages, progress);
-        Err(KernelError::Unsupported("this backend installs only the packages that cells ask for"))
+        Err(KernelError::Unsupported("this backend installs only the packages that cells ask for".into()))
     }
 
     /// Returns a handle that interrupts what runs next; valid until [`Kernel::restart`].

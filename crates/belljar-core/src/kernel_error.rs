@@ -1,5 +1,6 @@
 //! The errors of kernels and backends, and of the code that they run.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use crate::exit_reason::ExitReason;
@@ -33,7 +34,7 @@ pub enum KernelError {
     Install(#[source] BoxError),
     /// The backend does not support the operation.
     #[error("{0}")]
-    Unsupported(&'static str),
+    Unsupported(Cow<'static, str>),
     /// The shell failed to answer a request that is not a cell.
     #[error(transparent)]
     Shell(#[from] ShellError),

@@ -87,7 +87,7 @@ pub trait WaitingRun: Send {
     /// # Errors
     /// Fails if the backend does not support snapshots of runs, or the code can go on at once.
     fn snapshot(&mut self) -> Result<KernelSnapshot, KernelError> {
-        Err(KernelError::Unsupported("this backend's runs wait in their process only"))
+        Err(KernelError::Unsupported("this backend's runs wait in their process only".into()))
     }
 
     /// Excludes the current wait so far from the limits of time: the caller, and not the code, was waited for.

@@ -16,6 +16,7 @@
 mod entries;
 mod readings;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -70,7 +71,7 @@ enum Phase {
     Recording,
     Replaying,
     /// The recording was dropped for this reason.
-    Incomplete(&'static str),
+    Incomplete(Cow<'static, str>),
     /// The program did not do what the recording has.
     Diverged(String),
 }
@@ -78,7 +79,7 @@ enum Phase {
 /// Saves a recording while the program sleeps.
 pub trait SleepSaver: Send + Sync {
     /// Receives that the program has slept for this time, and saves the recording, which `save` returns.
-    fn on_sleep(&self, elapsed: Duration, save: &dyn Fn() -> Result<Vec<u8>, &'static str>);
+    fn on_sleep(&self, elapsed: Duration, save: &dyn Fn() -> Result<Vec<u8>, Cow<'static, str>>);
 
     /// Receives that the program has gone on, and is about to do something that can be seen.
     ///
@@ -182,9 +183,9 @@ impl Recording {
     }
 
     /// Returns the reason why the recording cannot be saved, if it cannot.
-    pub fn incomplete(&self) -> Option<&'static str> {
-        match self.0.state.lock().phase {
-            Phase::Incomplete(reason) => Some(reason),
+    pub fn incomplete(&self) -> Option<Cow<'static, str>> {
+        match &self.0.state.lock().phase {
+            Phase::Incomplete(reason) => Some(reason.clone()),
             _ => None,
         }
     }
@@ -198,7 +199,8 @@ impl Recording {
     }
 
     /// Drops the recording, since the program received something that is not in it.
-    pub fn set_incomplete(&self, reason: &'static str) {
+    pub fn set_incomplete(&self, reason: impl Into<Cow<'static, str>>) {
+        let reason = reason.into();
         let mut state = self.0.state.lock();
         match state.phase {
             Phase::Recording => state.drop_entries(reason),
@@ -217,13 +219,13 @@ impl Recording {
         digest: RequestDigest,
         handler_state: &[u8],
         monotonic: Duration,
-    ) -> Result<Vec<u8>, &'static str> {
+    ) -> Result<Vec<u8>, Cow<'static, str>> {
         let state = self.0.state.lock();
         match &state.phase {
             Phase::Recording => {}
-            Phase::Replaying => return Err("it is replayed"),
-            Phase::Incomplete(reason) => return Err(reason),
-            Phase::Diverged(_) => return Err("its replay has diverged"),
+            Phase::Replaying => return Err("it is replayed".into()),
+            Phase::Incomplete(reason) => return Err(reason.clone()),
+            Phase::Diverged(_) => return Err("its replay has diverged".into()),
         }
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut pending = vec![Kind::Pending as u8];
@@ -368,13 +370,13 @@ impl Recording {
 
     fn bound(&self, state: &mut State) {
         if state.entries.len() > self.0.limit {
-            state.drop_entries("its recording is longer than the limit for replays");
+            state.drop_entries("its recording is longer than the limit for replays".into());
         }
     }
 }
 
 impl State {
-    fn drop_entries(&mut self, reason: &'static str) {
+    fn drop_entries(&mut self, reason: Cow<'static, str>) {
         self.entries = Vec::new();
         self.phase = Phase::Incomplete(reason);
     }

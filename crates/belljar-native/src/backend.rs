@@ -291,7 +291,7 @@ impl Backend for NativeBackend {
         cancellation: &CallCancellation,
     ) -> Result<CompletedRun, KernelError> {
         let Some(version) = &self.state.starter.config().python_version else {
-            return Err(KernelError::Unsupported("the version of the kernels' Python is not known"));
+            return Err(KernelError::Unsupported("the version of the kernels' Python is not known".into()));
         };
         let mut kernel = self.start_native(None, &*observer)?;
         let may_write_mounts = self.state.starter.config().mounts.iter().any(|mount| mount.writable);

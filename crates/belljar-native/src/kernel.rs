@@ -254,12 +254,13 @@ impl Kernel for NativeKernel {
     fn fork(&mut self, _: Option<&SessionFolder>) -> Result<Box<dyn Kernel>, KernelError> {
         Err(KernelError::Unsupported(
             "a native kernel cannot be copied: make a new session and run the cells again, or serve with the \
-             WebAssembly sandbox",
+             WebAssembly sandbox"
+                .into(),
         ))
     }
 
     fn snapshot(&mut self) -> Result<KernelSnapshot, KernelError> {
-        Err(KernelError::Unsupported("a native kernel's state cannot be saved: it lives as long as the server"))
+        Err(KernelError::Unsupported("a native kernel's state cannot be saved: it lives as long as the server".into()))
     }
 
     fn files(&mut self) -> Vec<FileInfo> {

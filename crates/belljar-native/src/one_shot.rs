@@ -39,10 +39,10 @@ pub(crate) fn run(
         kernel.narrow_network(policy)?;
     }
     if tools && !kernel.supports_tools() {
-        return Err(KernelError::Unsupported("the kernels of this backend cannot call tools"));
+        return Err(KernelError::Unsupported("the kernels of this backend cannot call tools".into()));
     }
     if exchange.is_some() {
-        return Err(KernelError::Unsupported("native kernels exchange no Python values with their callers"));
+        return Err(KernelError::Unsupported("native kernels exchange no Python values with their callers".into()));
     }
     let limits = limits.with_timeout(timeout);
     if !cancellation.begin_running(kernel.interrupt_handle()) {

@@ -3,11 +3,15 @@
 //! The caller writes the arguments and reads the result, as [`Interpreter`] does for calls of its own. Nothing of them
 //! is interpreted here.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use belljar_core::{ExitReason, Limits, Outcome};
+use belljar_emscripten::recording::{DamagedRecording, Recording, SleepSaver};
 use serde::{Deserialize, Serialize};
 
-use crate::c_api::{self, CApiError};
 use crate::interpreter::Interpreter;
+use crate::isolation::RecordingState;
 
 /// A function of the guest package that runs code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,15 +67,47 @@ impl Interpreter {
         self.set_limits_of_time(&limits);
         let mut result = Err(ExitReason::Cancelled);
         let execution = self.with_limits(|this| {
-            result =
-                c_api::call(this.instance_mut(), object, function.name(), arguments).map_err(|error| match error {
-                    CApiError::Instance(error) => this.exit_reason(error),
-                    error => ExitReason::Crash(error.to_string()),
-                });
+            result = this.call_recorded(object, function.name(), arguments);
             result.as_ref().err().map_or(Outcome::Success(None), |reason| Outcome::Exited(reason.clone()))
         });
         self.host_mut().console.flush();
         let peak_memory = execution.statistics.peak_memory;
         GuestReturn { result, peak_memory, has_used_streams: self.has_used_streams() }
+    }
+
+    /// Records the code from now on, in at most `max_bytes`. `saver` saves it while it sleeps.
+    pub fn start_recording(&mut self, max_bytes: usize, saver: Arc<dyn SleepSaver>) {
+        let recording = Recording::new(max_bytes, self.stop_handle());
+        recording.set_sleep_saver(saver);
+        self.host_mut().start_recording(recording);
+    }
+
+    /// Begins the replay of a recording, which goes on as a recording of at most `max_bytes`. Returns what is true
+    /// while the code repeats what it did.
+    ///
+    /// # Errors
+    /// Fails if the recording is damaged.
+    pub fn start_replay(
+        &mut self,
+        recording: &[u8],
+        max_bytes: usize,
+        saver: Arc<dyn SleepSaver>,
+    ) -> Result<Arc<AtomicBool>, DamagedRecording> {
+        let recording = Recording::replay(recording, max_bytes, self.stop_handle())?;
+        recording.set_sleep_saver(saver);
+        let flag = recording.replaying_flag();
+        self.host_mut().start_recording(recording);
+        Ok(flag)
+    }
+
+    /// Ends the recording of the code, if it is recorded.
+    pub fn stop_recording(&mut self) {
+        self.host_mut().stop_recording();
+    }
+
+    /// Returns the state of the recording, if the code is recorded.
+    pub fn recording_state(&self) -> Option<RecordingState> {
+        let recording = self.recording()?;
+        Some(RecordingState { is_replaying: recording.is_replaying(), divergence: recording.divergence() })
     }
 }

@@ -4,6 +4,8 @@
 //! name ([`crate::Interpreter::register_host_call`]). A request is untrusted: its length is bounded here, and its
 //! handler validates its content.
 
+use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -66,20 +68,35 @@ enum Caller<'a> {
         recorded: Option<RecordedCall>,
     },
     /// One in another process, which pauses the time limit of its code by itself.
-    Remote {
-        /// The files that cross with the call.
-        files: &'a mut Filesystem,
-        signals: &'a dyn RemoteSignals,
-    },
+    Remote(RemoteCall<'a>),
 }
 
-/// The signals for code in another process that waits for a reply of the host.
-pub trait RemoteSignals {
+/// A call of code in another process.
+pub(crate) struct RemoteCall<'a> {
+    /// The files that cross with the call.
+    pub(crate) files: &'a mut Filesystem,
+    /// The code that waits.
+    pub(crate) caller: &'a dyn RemoteCaller,
+    /// The state of the handler, if the call continues in this process.
+    pub(crate) continued: Option<&'a [u8]>,
+    /// The reason why the code is not recorded any more, once there is one.
+    pub(crate) incomplete: Cell<Option<&'static str>>,
+}
+
+/// Code in another process that waits for a reply of the host.
+pub trait RemoteCaller {
     /// Returns whether the code was interrupted since it made the call, or before and has not received it.
     fn is_interrupted(&self) -> bool;
 
     /// Returns whether the code was killed.
     fn is_killed(&self) -> bool;
+
+    /// Returns the recording of the code so far, with which it can be continued elsewhere: it then makes this call
+    /// again, with `state`. The process has chosen the bytes.
+    ///
+    /// # Errors
+    /// Returns the reason why the code cannot be continued elsewhere.
+    fn save(&self, state: &[u8]) -> Result<Vec<u8>, Cow<'static, str>>;
 }
 
 /// A call of recorded code.
@@ -102,16 +119,16 @@ pub enum WaitError {
 }
 
 impl<'a> HostCallContext<'a> {
-    /// Creates the context of a call of code in another process, whose buffers cross as files.
-    pub(crate) fn remote(files: &'a mut Filesystem, signals: &'a dyn RemoteSignals) -> Self {
-        Self(Caller::Remote { files, signals })
+    /// Creates the context of a call of code in another process.
+    pub(crate) fn remote(call: RemoteCall<'a>) -> Self {
+        Self(Caller::Remote(call))
     }
 
-    /// Returns the recorded call, if the code is recorded.
-    fn recorded(&self) -> Option<&RecordedCall> {
+    /// Returns the reason why the code in another process is not recorded any more, if this call has one.
+    pub(crate) fn incomplete(&self) -> Option<&'static str> {
         match &self.0 {
-            Caller::Local { recorded, .. } => recorded.as_ref(),
-            Caller::Remote { .. } => None,
+            Caller::Local { .. } => None,
+            Caller::Remote(call) => call.incomplete.get(),
         }
     }
 
@@ -119,7 +136,7 @@ impl<'a> HostCallContext<'a> {
     pub fn files(&mut self) -> &mut Filesystem {
         match &mut self.0 {
             Caller::Local { host, .. } => &mut host.files,
-            Caller::Remote { files, .. } => files,
+            Caller::Remote(call) => call.files,
         }
     }
 
@@ -128,21 +145,43 @@ impl<'a> HostCallContext<'a> {
     ///
     /// # Errors
     /// Returns the reason why the code cannot be continued elsewhere.
-    pub(crate) fn save(&self, state: &[u8]) -> Result<Vec<u8>, &'static str> {
-        let Caller::Local { host, recorded: Some(call) } = &self.0 else { return Err("it is not recorded") };
-        call.recording.save(call.digest, state, host.clock.monotonic_of_host())
+    pub fn save(&self, state: &[u8]) -> Result<Vec<u8>, Cow<'static, str>> {
+        match &self.0 {
+            Caller::Local { recorded: None, .. } => Err("it is not recorded".into()),
+            Caller::Local { host, recorded: Some(call) } => {
+                call.recording.save(call.digest, state, host.clock.monotonic_of_host())
+            }
+            Caller::Remote(call) => call.caller.save(state),
+        }
+    }
+
+    /// Returns the bytes that the handler has given to [`HostCallContext::save`], if the call began in another process.
+    pub fn continued_state(&self) -> Option<&[u8]> {
+        match &self.0 {
+            Caller::Local { recorded, .. } => recorded.as_ref()?.continued.as_deref(),
+            Caller::Remote(call) => call.continued,
+        }
     }
 
     /// Returns the state of the call, if it began in another process.
     pub(crate) fn continued<'s, T: Deserialize<'s>>(&'s self) -> Result<Option<T>, CallError> {
-        let Some(state) = self.recorded().and_then(|call| call.continued.as_deref()) else { return Ok(None) };
+        let Some(state) = self.continued_state() else { return Ok(None) };
         let state = serde_json::from_slice(state);
         state.map(Some).map_err(|_| CallError::Refused("the state of the call cannot be read".into()))
     }
 
     /// Notes that the code receives something that is not recorded.
     pub(crate) fn set_incomplete(&self, reason: &'static str) {
-        if let Some(call) = self.recorded() {
+        match &self.0 {
+            Caller::Local { recorded: None, .. } => {}
+            Caller::Local { recorded: Some(call), .. } => call.recording.set_incomplete(reason),
+            Caller::Remote(call) => call.incomplete.set(Some(reason)),
+        }
+    }
+
+    /// Drops the recording of the code, if it is recorded, for a reason that another process has given.
+    pub fn drop_recording(&self, reason: String) {
+        if let Caller::Local { recorded: Some(call), .. } = &self.0 {
             call.recording.set_incomplete(reason);
         }
     }
@@ -151,7 +190,7 @@ impl<'a> HostCallContext<'a> {
     pub(crate) fn readings(&self) -> Option<Readings> {
         match &self.0 {
             Caller::Local { host, .. } => Some(host.readings()),
-            Caller::Remote { .. } => None,
+            Caller::Remote(_) => None,
         }
     }
 
@@ -159,7 +198,7 @@ impl<'a> HostCallContext<'a> {
     pub fn pause(&self) -> Option<Pause> {
         match &self.0 {
             Caller::Local { host, .. } => Some(Pause::start(&host.stop)),
-            Caller::Remote { .. } => None,
+            Caller::Remote(_) => None,
         }
     }
 
@@ -173,8 +212,8 @@ impl<'a> HostCallContext<'a> {
                 host.stop.check()?;
                 Ok(host.stop.signal_pending())
             }
-            Caller::Remote { signals, .. } if signals.is_killed() => Err(Termination::Stopped),
-            Caller::Remote { signals, .. } => Ok(signals.is_interrupted()),
+            Caller::Remote(call) if call.caller.is_killed() => Err(Termination::Stopped),
+            Caller::Remote(call) => Ok(call.caller.is_interrupted()),
         }
     }
 

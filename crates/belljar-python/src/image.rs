@@ -18,6 +18,7 @@ use crate::guest_protocol::GuestFunctions;
 use crate::heap;
 use crate::host_calls::{CallError, HostCall, HostCallContext, HostCallRegistry};
 use crate::interpreter::Renewal;
+use crate::kept_image::KeptImage;
 use crate::packages::{PackageSet, WheelId};
 
 /// The reference count of an immortal object: CPython's `_Py_IMMORTAL_INITIAL_REFCNT` for 32-bit pointers.
@@ -56,14 +57,17 @@ pub struct ImageParts {
     pub wheels: Vec<WheelId>,
     /// The imported modules, sorted.
     pub modules: Vec<String>,
-    /// True for the image of sessions, with all wheels of a session: some of them may not be in the image.
+    /// True for an image of sessions, with all wheels of a session: some of them may not be in the image.
     pub is_session: bool,
+    /// The image of sessions, if it is not the current one.
+    pub kept: Option<KeptImage>,
 }
 
 impl ImageParts {
-    /// Returns the parts for sessions with these packages.
-    pub fn for_sessions(packages: &PackageSet) -> Self {
-        Self { wheels: packages.wheel_ids().cloned().collect(), modules: Vec::new(), is_session: true }
+    /// Returns the parts for sessions with these packages, in the current image of sessions or in a kept one.
+    pub fn for_sessions(packages: &PackageSet, kept: Option<&KeptImage>) -> Self {
+        let wheels = packages.wheel_ids().cloned().collect();
+        Self { wheels, modules: Vec::new(), is_session: true, kept: kept.cloned() }
     }
 }
 
@@ -172,7 +176,7 @@ impl Image {
     /// Returns the parts that the image is made from.
     pub fn parts(&self) -> ImageParts {
         let wheels = self.packages().wheel_ids().cloned().collect();
-        ImageParts { wheels, modules: self.modules.to_vec(), is_session: false }
+        ImageParts { wheels, modules: self.modules.to_vec(), ..ImageParts::default() }
     }
 
     /// Returns the modules that could not be imported ahead of time.

@@ -495,23 +495,41 @@ impl Interpreter {
             return Err(crash(InstanceError::Dead.to_string()));
         }
         let arguments = serde_json::to_string(arguments).map_err(|error| crash(error.to_string()))?;
-        let recording = self.instance.host().recording().cloned();
-        let (function, arguments) = match recording.as_ref().and_then(|recording| recording.call(name, &arguments)) {
-            Some((name, arguments)) => {
-                (self.functions.by_name(&name).ok_or_else(|| crash(format!("it has no `{name}`")))?, arguments)
-            }
-            None => (function, arguments),
+        let result = self.call_recorded(function, name, &arguments).map_err(Outcome::Exited)?;
+        bounded_json::parse(&self.scrubber.scrub_text(&result))
+            .ok_or_else(|| crash("the interpreter returned JSON of an unexpected shape".into()))
+    }
+
+    /// Calls one of the guest's functions, or the one that a recording has instead if the code is replayed.
+    ///
+    /// # Errors
+    /// The reason why the interpreter did not return.
+    pub(crate) fn call_recorded(
+        &mut self,
+        function: Object,
+        name: &str,
+        arguments: &str,
+    ) -> Result<String, ExitReason> {
+        let Some(recording) = self.instance.host().recording().cloned() else {
+            return c_api::call(&mut self.instance, function, name, arguments).map_err(|error| self.end_reason(error));
         };
-        let result = c_api::call(&mut self.instance, function, name, &arguments);
-        if let Some(recording) = recording {
-            recording.end_call();
-            recording.end_sleep().map_err(|termination| crash(termination.to_string()))?;
-        }
-        match result {
-            Ok(result) => bounded_json::parse(&self.scrubber.scrub_text(&result))
-                .ok_or_else(|| crash("the interpreter returned JSON of an unexpected shape".into())),
-            Err(CApiError::Instance(error)) => Err(Outcome::Exited(self.exit_reason(error))),
-            Err(error) => Err(crash(error.to_string())),
+        let result = match recording.call(name, arguments) {
+            None => c_api::call(&mut self.instance, function, name, arguments),
+            Some((name, arguments)) => {
+                let function = self.functions.by_name(&name);
+                let function = function.ok_or_else(|| ExitReason::Crash(format!("it has no `{name}`")))?;
+                c_api::call(&mut self.instance, function, &name, &arguments)
+            }
+        };
+        recording.end_call();
+        recording.end_sleep().map_err(|termination| ExitReason::Crash(termination.to_string()))?;
+        result.map_err(|error| self.end_reason(error))
+    }
+
+    fn end_reason(&self, error: CApiError) -> ExitReason {
+        match error {
+            CApiError::Instance(error) => self.exit_reason(error),
+            error => ExitReason::Crash(error.to_string()),
         }
     }
 

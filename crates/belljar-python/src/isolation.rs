@@ -6,6 +6,7 @@
 
 mod mounts;
 mod network;
+mod recording;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use belljar_core::kernel::{InterruptHandle, KernelError};
 use belljar_core::{Limits, Progress, Stream};
 use belljar_emscripten::fs::{FileError, Filesystem};
+use belljar_emscripten::termination::Termination;
 use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
@@ -22,8 +24,9 @@ use serde_json::value::RawValue;
 use crate::backend;
 use crate::guest_call::{GuestFunction, GuestReturn};
 use crate::host_calls::CallError;
-pub use crate::host_calls::RemoteSignals;
+pub use crate::host_calls::RemoteCaller;
 use crate::image::Image;
+use crate::kept_image::KeptImage;
 use crate::layer_archive;
 use crate::network::HOST_CALLS as NETWORK_CALLS;
 use crate::packages::PackageSet;
@@ -36,6 +39,7 @@ pub use mounts::{
 pub use network::{
     ChangeObserver, ConnectionId, ConnectionState, MAX_TRANSFER, NetworkReply, NetworkRequest, NewConnection,
 };
+pub use recording::{CallRecording, RecordingHost, RecordingState};
 
 /// The processes that interpreters run in.
 pub trait InterpreterProcesses: Send + Sync {
@@ -94,6 +98,8 @@ pub struct RunStart<'a> {
 pub struct SessionRequest<'a> {
     /// All packages of the session, those of the image of sessions among them.
     pub packages: &'a PackageSet,
+    /// The image of sessions, if it is not the current one.
+    pub kept_image: Option<&'a KeptImage>,
     /// The limits but for those of time.
     pub limits: &'a Limits,
     /// The size of the memory of the image of sessions, in bytes.
@@ -131,6 +137,12 @@ pub trait SessionProcess: InterpreterProcess {
     /// # Errors
     /// Fails if the process has ended.
     fn files(&mut self, request: &FileRequest) -> Result<FileReply, KernelError>;
+
+    /// Prepares the replay of a recording, which goes on as a recording of at most `max_bytes`. The next call begins it.
+    ///
+    /// # Errors
+    /// Fails if the process has ended, and with [`KernelError::IncompatibleSnapshot`] if the recording is damaged.
+    fn prepare_replay(&mut self, recording: &[u8], max_bytes: u64) -> Result<(), KernelError>;
 
     /// Returns whether the process has ended, and not only the interpreter in it: its files are lost.
     fn has_ended(&self) -> bool;
@@ -174,6 +186,8 @@ pub struct ProcessCall<'a> {
     pub asleep: Duration,
     /// True if the code has a network, which is asked by [`ProcessHost::network`].
     pub network: bool,
+    /// The recording of the code, which [`RecordingHost`] follows.
+    pub recording: CallRecording,
 }
 
 /// The end of a call of the guest package in another process.
@@ -183,6 +197,8 @@ pub struct ProcessReturn {
     pub returned: GuestReturn,
     /// The buffers of the result.
     pub files: Vec<ValueFile>,
+    /// The state of the recording, if the code is recorded.
+    pub recording: Option<RecordingState>,
 }
 
 /// A buffer of a value that crosses between the processes: a file of the guest. See `backend/exchange.rs`.
@@ -191,6 +207,7 @@ pub struct ValueFile {
     /// Its name in the directory of such files.
     pub name: String,
     /// Its content.
+    #[serde(with = "serde_bytes")]
     pub bytes: Vec<u8>,
 }
 
@@ -285,6 +302,8 @@ pub struct ProcessHostCall<'a> {
     pub request: &'a str,
     /// The buffers of the request.
     pub files: Vec<ValueFile>,
+    /// The state of the handler, if the code is replayed and waited in this call: see [`RemoteCaller::save`].
+    pub continued: Option<Vec<u8>>,
 }
 
 /// The reply to a call of code in another process to the host.
@@ -296,6 +315,39 @@ pub struct ProcessHostReply {
     pub files: Vec<ValueFile>,
     /// Files of packages that the process is to have from now on.
     pub layers: Vec<LayerArchive>,
+    /// The reason why the code is not recorded any more, if there is one.
+    pub incomplete: Option<&'static str>,
+}
+
+/// The reason why a call of code in another process to the host has no reply.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HostCallFailure {
+    /// The call is refused for this reason, which the author of the code is shown.
+    Refused(String),
+    /// The code ends, since it goes on elsewhere or was killed.
+    Stopped,
+    /// The code ends for this reason.
+    Aborted(String),
+}
+
+impl From<CallError> for HostCallFailure {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Refused(reason) => Self::Refused(reason),
+            CallError::Terminated(Termination::Stopped) => Self::Stopped,
+            CallError::Terminated(other) => Self::Aborted(other.to_string()),
+        }
+    }
+}
+
+impl From<HostCallFailure> for CallError {
+    fn from(failure: HostCallFailure) -> Self {
+        match failure {
+            HostCallFailure::Refused(reason) => Self::Refused(reason),
+            HostCallFailure::Stopped => Self::Terminated(Termination::Stopped),
+            HostCallFailure::Aborted(reason) => Self::Terminated(Termination::Abort(reason)),
+        }
+    }
 }
 
 /// The files of a package, for a process that cannot open them.
@@ -319,16 +371,19 @@ impl LayerArchive {
 }
 
 /// The receiver of what code in another process does.
-pub trait ProcessHost {
+pub trait ProcessHost: RecordingHost {
     /// Receives output.
     fn write(&mut self, stream: Stream, bytes: &[u8]);
 
-    /// Handles a call of the code to the host. May wait for as long as `signals` allows.
+    /// Handles a call of the code to the host. May wait for as long as `caller` allows.
     ///
     /// # Errors
-    /// The reason why the call is refused, for the author of the code.
-    fn host_call(&mut self, call: ProcessHostCall<'_>, signals: &dyn RemoteSignals)
-    -> Result<ProcessHostReply, String>;
+    /// Fails if the call is refused, or the code has to end.
+    fn host_call(
+        &mut self,
+        call: ProcessHostCall<'_>,
+        caller: &dyn RemoteCaller,
+    ) -> Result<ProcessHostReply, HostCallFailure>;
 
     /// Handles a request of the code's files in directories of the host. Returns `None` for a request that
     /// [`belljar_emscripten`] never makes: the caller ends the process.

@@ -11,18 +11,16 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use belljar_core::Progress;
 use belljar_emscripten::os::{open_regular_file, read_at};
 use belljar_emscripten::snapshot::anonymous_file;
 use serde::{Deserialize, Serialize};
 
 use crate::guest_protocol::GUEST_PROTOCOL;
 use crate::image::Image;
-use crate::install::InstallerSource;
 use crate::layer_archive;
-use crate::packages::WheelId;
+use crate::packages::{PackageSet, WheelId};
 use crate::python::Python;
 
 const ABOUT: &str = "about.json";
@@ -35,6 +33,15 @@ const MAX_IMAGE: u64 = (4 << 30) + (128 << 20);
 const MAX_LAYER: u64 = 512 << 20;
 const MAX_LAYERS: usize = 16;
 const MAX_ABOUT: u64 = 1 << 20;
+
+/// A kept image, by which another process opens it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct KeptImage {
+    /// Its directory.
+    pub directory: PathBuf,
+    /// The identifier of the image.
+    pub id: String,
+}
 
 /// The facts about a kept image.
 #[derive(Debug, Serialize, Deserialize)]
@@ -94,15 +101,13 @@ pub(crate) fn write(python: &Python, image: &Image, directory: &Path) -> Result<
     fs::write(directory.join(ABOUT), about).map_err(failed)
 }
 
-/// Opens the copy of the image `id` in a directory.
+/// Opens a kept image. `packages` returns its packages.
 ///
 /// Must be called on a guest thread.
 pub(crate) fn open(
     python: &Python,
-    directory: &Path,
-    id: &str,
-    source: &dyn InstallerSource,
-    progress: &dyn Progress,
+    KeptImage { directory, id }: &KeptImage,
+    packages: impl FnOnce(&[WheelId]) -> Result<PackageSet, String>,
 ) -> Result<Image, KeptImageError> {
     let failed = |error| KeptImageError::Io { path: directory.display().to_string(), error };
     let damaged = |error: &dyn std::fmt::Display| KeptImageError::Damaged(error.to_string());
@@ -127,12 +132,10 @@ pub(crate) fn open(
     let mut copy = anonymous_file().map_err(failed)?;
     let mut reader = decompress(&directory.join(IMAGE), MAX_IMAGE).map_err(failed)?;
     io::copy(&mut reader, &mut copy).map_err(failed)?;
-    let set = python
-        .package_set(&about.wheels, source, progress)
-        .map_err(|error| KeptImageError::Packages(error.to_string()))?;
+    let set = packages(&about.wheels).map_err(KeptImageError::Packages)?;
     let image = Image::from_file(copy, python.program(), layers, set).map_err(|error| damaged(&error))?;
     let digest = image.snapshot().memory_digest().map_err(|error| damaged(&error))?;
-    if image.id() != id || hex::encode(&digest[..16]) != id {
+    if image.id() != id || hex::encode(&digest[..16]) != *id {
         return Err(KeptImageError::Damaged("its memory does not match its identifier".into()));
     }
     Ok(image)

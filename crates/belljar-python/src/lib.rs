@@ -54,6 +54,7 @@ pub use guest_call::{GuestFunction, GuestReturn};
 pub use host_calls::{CallError, HostCall, HostCallContext, WaitError};
 pub use image::{Image, ImageParts, PreloadFailure};
 pub use interpreter::{Completeness, Completions, Interpreter, InterpreterInterruptHandle, Streams};
+pub use kept_image::KeptImage;
 pub use libraries::{is_optimizing_libraries, optimize_libraries, optimize_libraries_in_background};
 pub use network::attach_network;
 pub use python::{CacheLimits, Options, PACKAGE_ENTRIES, Python};

@@ -16,6 +16,7 @@ use crate::error::{BundleMismatch, OpenError};
 use crate::image::{Image, ImageParts};
 use crate::install::{InstallerSource, PrepareError};
 use crate::interpreter::{Interpreter, Streams};
+use crate::kept_image;
 use crate::libraries::CompiledLibraries;
 use crate::lru::LruCache;
 use crate::packages::{
@@ -288,9 +289,14 @@ impl Python {
         let set = self.packages(&parts.wheels, &[], missing, &NoProgress)?;
         let opened = self.shared.libraries.open_whole(&libraries_of(&set));
         opened.map_err(|error| InstanceError::Snapshot(error.to_string()))?;
-        let image = match parts.is_session {
-            true => self.existing_session_image()?,
-            false => self.image_with(&set, &[], &parts.modules, &NoProgress)?,
+        let image = match (&parts.kept, parts.is_session) {
+            (Some(kept), _) => {
+                let packages = |wheels: &[WheelId]| self.packages(wheels, &[], missing, &NoProgress);
+                let image = kept_image::open(self, kept, |wheels| packages(wheels).map_err(|error| error.to_string()));
+                image.map_err(|error| InstanceError::Snapshot(error.to_string()))?
+            }
+            (None, true) => self.existing_session_image()?,
+            (None, false) => self.image_with(&set, &[], &parts.modules, &NoProgress)?,
         };
         Ok((image, set))
     }

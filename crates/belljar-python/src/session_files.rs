@@ -38,6 +38,7 @@ pub enum FileRequest {
         /// The path from the session's directory.
         path: String,
         /// The content.
+        #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
     },
 }

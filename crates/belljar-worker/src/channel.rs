@@ -1,6 +1,7 @@
 //! The worker's end of the channel, and what of its interpreter leads there: output, calls of the host, and requests
 //! for memory.
 
+use std::borrow::Cow;
 use std::io::{self, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -9,13 +10,15 @@ use std::time::Duration;
 
 use belljar_core::UsageMeter;
 use belljar_emscripten::console::{OutputSink, Stream as ConsoleStream};
+use belljar_emscripten::recording::SleepSaver;
+use belljar_emscripten::termination::Termination;
 use belljar_python::isolation::{LayerArchive, buffers_of, give_buffers};
 use belljar_python::{CallError, HostCall, HostCallContext};
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
 
 use crate::frames::{self, FrameError};
-use crate::messages::{Command, Event, MAX_BUFFERS, MAX_OUTPUT, OutputStream, SeenSignals};
+use crate::messages::{Command, Event, MAX_BUFFERS, MAX_OUTPUT, MAX_REASON, MAX_STATE_PART, OutputStream, SeenSignals};
 use crate::signals::Current;
 
 /// The exit status of a worker whose channel has failed, or that could not be sealed.
@@ -31,11 +34,20 @@ pub(crate) struct Channel {
     socket: Mutex<BufReader<UnixStream>>,
     /// True during a call of the broker, in which alone the code may ask for something.
     pub(crate) is_called: AtomicBool,
+    /// True while the code is replayed, until the broker was told that the replay has ended.
+    replaying: Mutex<Option<Arc<AtomicBool>>>,
 }
 
 impl Channel {
     pub(crate) fn new(socket: UnixStream) -> Self {
-        Self { socket: Mutex::new(BufReader::new(socket)), is_called: AtomicBool::new(false) }
+        let socket = Mutex::new(BufReader::new(socket));
+        Self { socket, is_called: AtomicBool::new(false), replaying: Mutex::default() }
+    }
+
+    /// Has the broker be told when a replay has ended, before anything that the code does then. `flag` is true while
+    /// the code is replayed.
+    pub(crate) fn follow_replay(&self, flag: Arc<AtomicBool>) {
+        *self.replaying.lock() = Some(flag);
     }
 
     /// Returns whether a call of the broker runs.
@@ -53,12 +65,63 @@ impl Channel {
 
     pub(crate) fn send(&self, event: &Event) -> io::Result<()> {
         let mut frame = Vec::new();
+        if self.replaying.lock().take_if(|flag| !flag.load(Ordering::Relaxed)).is_some() {
+            frames::append(&mut frame, &Event::ReplayEnded)?;
+        }
         frames::append(&mut frame, event)?;
         self.socket.lock().get_mut().write_all(&frame)
     }
 
     pub(crate) fn receive(&self) -> Result<Command, FrameError> {
         frames::read(&mut *self.socket.lock())
+    }
+
+    /// Receives the broker's next message about a question of the code. Ends the worker if the broker has gone.
+    fn receive_reply(&self) -> Command {
+        self.receive().unwrap_or_else(|_| end())
+    }
+
+    /// Sends bytes that were to be saved, or the reason why they are not.
+    pub(crate) fn send_saved(&self, saved: Result<&[u8], String>) -> io::Result<()> {
+        let result = match saved {
+            Ok(bytes) => {
+                for part in bytes.chunks(MAX_STATE_PART) {
+                    self.send(&Event::StatePart(part.to_vec()))?;
+                }
+                Ok(())
+            }
+            // No character takes more than four bytes.
+            Err(reason) => Err(reason.chars().take(MAX_REASON / 4).collect()),
+        };
+        self.send(&Event::Saved(result))
+    }
+
+    /// Sends a recording, or the reason why there is none. Ends the worker if the broker has gone.
+    fn send_recording(&self, saved: Result<Vec<u8>, Cow<'static, str>>) {
+        let saved = saved.as_deref().map_err(|reason| reason.clone().into_owned());
+        self.send_saved(saved).unwrap_or_else(|_| end());
+    }
+}
+
+/// Asks the broker to save recorded code that sleeps.
+pub(crate) struct AskingSleepSaver(pub(crate) Arc<Channel>);
+
+impl SleepSaver for AskingSleepSaver {
+    fn on_sleep(&self, elapsed: Duration, save: &dyn Fn() -> Result<Vec<u8>, Cow<'static, str>>) {
+        let mut command = self.0.ask(&Event::Asleep(elapsed));
+        loop {
+            match command {
+                Command::SaveRecording(_) => self.0.send_recording(save()),
+                Command::SleepOn => return,
+                _ => end(),
+            }
+            command = self.0.receive_reply();
+        }
+    }
+
+    // The broker sees by itself that the code does something.
+    fn end_sleep(&self) -> Result<(), Termination> {
+        Ok(())
     }
 }
 
@@ -144,11 +207,14 @@ impl HostCall for ForwardedCall {
         let _pause = context.pause();
         let files = buffers_of(request, context.files(), MAX_BUFFERS as u64)?;
         let signals = self.seen_signals(context)?;
-        let event = Event::HostCall { name: self.name.into(), request: request.get().into(), files, signals };
+        let (name, request) = (self.name.into(), request.get().into());
+        let continued = context.continued_state().map(<[u8]>::to_vec);
+        let event = Event::HostCall { name, request, files, signals, continued };
         let (mut bytes, mut command) = (Vec::new(), self.channel.ask(&event));
-        let (result, files) = loop {
+        let (result, files, incomplete) = loop {
             match command {
-                Command::HostReply { result, files } => break (result, files),
+                Command::HostReply { result, files, incomplete } => break (result, files, incomplete),
+                Command::SaveRecording(state) => self.channel.send_recording(context.save(&state)),
                 Command::LayerPart { bytes: part, id } => {
                     bytes.extend(part);
                     if let Some(id) = id {
@@ -158,9 +224,12 @@ impl HostCall for ForwardedCall {
                 }
                 _ => end(),
             }
-            command = self.channel.receive().unwrap_or_else(|_| end());
+            command = self.channel.receive_reply();
         };
-        let reply = result.map_err(CallError::Refused)?;
+        if let Some(reason) = incomplete {
+            context.drop_recording(reason);
+        }
+        let reply = result?;
         give_buffers(&files, context.files())
             .map_err(|error| refused(&format!("the result does not fit into the code's file system: {error}")))?;
         RawValue::from_string(reply).map_err(|error| refused(&error))

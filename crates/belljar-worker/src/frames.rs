@@ -18,8 +18,6 @@ pub(crate) trait Message: DeserializeOwned {
 const LENGTH: usize = size_of::<u32>();
 /// The largest size of a message, in bytes: the longest result of a guest, and what surrounds it.
 pub(crate) const MAX_MESSAGE: usize = (128 << 20) + 1024;
-/// The number of bytes by which the buffer of a message grows, so that memory is used only for bytes that arrive.
-const GROWTH: usize = 1 << 20;
 
 /// An error in reading a message.
 #[derive(Debug, thiserror::Error)]
@@ -84,16 +82,10 @@ pub(crate) fn read<T: Message>(source: &mut impl Read) -> Result<T, FrameError> 
         return Err(FrameError::TooLong(length));
     }
     let mut bytes = Vec::from(kind);
-    while bytes.len() < length {
-        let start = bytes.len();
-        bytes.resize(length.min(start + GROWTH), 0);
-        let read = match source.read(&mut bytes[start..]) {
-            Ok(0) => return Err(FrameError::Closed),
-            Ok(read) => read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
-            Err(error) => return Err(error.into()),
-        };
-        bytes.truncate(start + read);
+    // Uses memory only for bytes that arrive.
+    source.take(length as u64 - 1).read_to_end(&mut bytes)?;
+    if bytes.len() < length {
+        return Err(FrameError::Closed);
     }
     match postcard::take_from_bytes(&bytes) {
         Ok((message, [])) => Ok(message),
@@ -121,8 +113,9 @@ mod tests {
     use belljar_emscripten::Errno;
     use belljar_python::GuestFunction;
     use belljar_python::isolation::{
-        DirectoryRequest, FileFailure, FileReply, FileRequest, ListedFile, MAX_LISTED_FILES, MountPoint, MountReply,
-        MountRequest, MountedFileRequest, NetworkReply, NetworkRequest, SavedPart, ValueFile,
+        CallRecording, DirectoryRequest, FileFailure, FileReply, FileRequest, HostCallFailure, ListedFile,
+        MAX_LISTED_FILES, MountPoint, MountReply, MountRequest, MountedFileRequest, NetworkReply, NetworkRequest,
+        RecordingState, SavedPart, ValueFile,
     };
 
     use super::*;
@@ -145,18 +138,21 @@ mod tests {
                 request: "{}".into(),
                 files: files(),
                 signals: SeenSignals { interrupts: 3, is_pending: true },
+                continued: Some(vec![1, 2]),
             },
             Event::Returned {
                 result: Ok("{\"kind\":\"value\"}".into()),
                 files: files(),
                 peak_memory: 1 << 40,
                 has_used_streams: true,
+                recording: Some(RecordingState { is_replaying: true, divergence: Some("other".into()) }),
             },
             Event::Returned {
                 result: Err(EndReason::Crash("ü".into())),
                 files: Vec::new(),
                 peak_memory: 0,
                 has_used_streams: false,
+                recording: None,
             },
             Event::Started(Err("no".into())),
             Event::Files(FileReply::List(vec![listed("d/f.txt")])),
@@ -169,6 +165,9 @@ mod tests {
             Event::Waiting,
             Event::Mount(MountRequest::Directory(1, DirectoryRequest::Rename("a".into(), "b".into()))),
             Event::Mount(MountRequest::File(2, MountedFileRequest::Write(3, vec![4]))),
+            Event::ReplayPrepared(true),
+            Event::ReplayEnded,
+            Event::Asleep(Duration::MAX),
         ]
     }
 
@@ -196,12 +195,20 @@ mod tests {
                 asks_memory: true,
                 network: true,
                 interrupts: 5,
+                recording: CallRecording::New { max_bytes: 6 },
             },
             Command::StatePart(vec![1; 3]),
             Command::StartSession { number: 8, limits, start: Some(SavedPart::Files), mounts: mounts() },
             Command::Files(FileRequest::Write { path: "a".into(), bytes: vec![2] }),
             Command::Save(SavedPart::State),
-            Command::HostReply { result: Err("no".into()), files: files() },
+            Command::HostReply {
+                result: Err(HostCallFailure::Refused("no".into())),
+                files: files(),
+                incomplete: Some("why".into()),
+            },
+            Command::PrepareReplay { max_bytes: 7 },
+            Command::SaveRecording(vec![8]),
+            Command::SleepOn,
             Command::Discard,
             Command::Grown(true),
             Command::LayerPart { bytes: vec![1], id: Some("wheel".into()) },
@@ -236,6 +243,9 @@ mod tests {
             &[11],
             &[11, 3],
             &[12],
+            &[12, 2],
+            &[14, 1],
+            &[15],
             &[5, 3],
             &[0xff],
             &[1, 2, 0],
@@ -248,7 +258,7 @@ mod tests {
         assert!(matches!(read_event(&(MAX_MESSAGE as u32 + 1).to_le_bytes()), Err(FrameError::TooLong(_))));
         // Longer than messages of their kind, of which nothing but the kind is read.
         assert!(matches!(read_event(&frame(&[0, 0])), Err(FrameError::TooLong(2))));
-        for kind in [0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11] {
+        for kind in [0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14] {
             let head = [&(MAX_MESSAGE as u32).to_le_bytes()[..], &[kind]].concat();
             assert!(matches!(read_event(&head), Err(FrameError::TooLong(MAX_MESSAGE))), "{kind}");
         }
@@ -261,7 +271,13 @@ mod tests {
     fn buffers_and_files_are_counted_while_they_are_decoded() {
         let returned = |count: usize| {
             let files = vec![ValueFile { name: String::new(), bytes: Vec::new() }; count];
-            let event = Event::Returned { result: Ok(String::new()), files, peak_memory: 0, has_used_streams: false };
+            let event = Event::Returned {
+                result: Ok(String::new()),
+                files,
+                peak_memory: 0,
+                has_used_streams: false,
+                recording: None,
+            };
             let mut frame = Vec::new();
             append(&mut frame, &event).unwrap();
             read_event(&frame)

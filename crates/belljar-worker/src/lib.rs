@@ -51,6 +51,9 @@
 //! | `StartSession` | once, first | creates the interpreter of a session: new, with files, or with a state |
 //! | `Files` | between calls of a session | lists the files, reads a part of one, or writes one |
 //! | `Save` | between calls of a session | asks for its files, or its state |
+//! | `PrepareReplay` | after `StatePart`, before the call that waited | the bytes are a recording, which the next call replays |
+//! | `SaveRecording` | after `HostCall` or `Asleep` | asks for the recording of the code that waits |
+//! | `SleepOn` | after `Asleep` | the code sleeps on |
 //! | `Grown` | after `Grow` | whether the memory may grow |
 //! | `Network` | after `Network` | the reply |
 //! | `Mount` | after `Mount` | the result |
@@ -68,6 +71,9 @@
 //! | `Grow` | during a call that has `asks_memory` | the interpreter's memory is to grow | 100,000 per call |
 //! | `Network` | during a call that has `network` | the sockets of the code ask for something | 256 KiB are read or written |
 //! | `Waiting` | during a call that has `network` | the limit of time is paused until the next message | the limit of waiting |
+//! | `Asleep` | during a call that is recorded | the code has slept for a second, and may be saved | one each 0.9 s |
+//! | `ReplayPrepared` | after `PrepareReplay` | whether the bytes are a recording | |
+//! | `ReplayEnded` | once, during the calls of a replay | what the code does from now on is new | |
 //! | `Mount` | during a call | the code asks for something of mounted directories | 256 KiB are read or written; as many open files as on threads |
 //!
 //! Buffers of values cross with `Call`, `HostCall`, `HostReply` and `Returned`: bytes with a name of the guest's
@@ -82,6 +88,12 @@
 //! measured four times a second, since its own limit has gaps. The contents of messages are as untrusted as they were
 //! when they came from the guest: results are parsed by the same functions (`belljar_python::isolation`). Times are
 //! measured by the broker.
+//!
+//! A cell that holds its thread while it waits is recorded as on threads (`belljar_emscripten::recording`), by the
+//! worker. While the broker handles a call of the host, or the code sleeps, the broker asks for the recording, of a
+//! bounded number of bytes, and stores it behind the state from before the cell. It is replayed in another worker only.
+//! Whatever a worker sends after `Asleep` ends the sleep for the broker, which then notes that the cell goes on. What a
+//! worker sends until `ReplayEnded` is not shown again; of calls of the host, only one may go on with a state.
 //!
 //! Where the owner has a quota of memory, the worker asks before its interpreter's memory grows. What the kernel
 //! measures beyond that is charged as well, and processor time is what the kernel measures (`usage.rs`).
@@ -107,8 +119,7 @@
 //!
 //! # Limits
 //!
-//! Interpreters in workers cannot install packages with compiled modules while they run, and are saved only while they
-//! wait without their thread.
+//! Interpreters in workers cannot install packages with compiled modules while they run.
 
 #![cfg(target_os = "linux")]
 
@@ -120,9 +131,11 @@ mod remote;
 mod remote_handle;
 mod remote_mounts;
 mod remote_network;
+mod remote_recording;
 mod remote_session;
 mod serve;
 mod signals;
+mod silence;
 mod template;
 mod timed_channel;
 mod usage;

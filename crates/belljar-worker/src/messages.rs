@@ -5,8 +5,8 @@ use std::time::Duration;
 use belljar_core::{ExitReason, LimitKind, Limits, Stream};
 use belljar_python::GuestFunction;
 use belljar_python::isolation::{
-    FileReply, FileRequest, MAX_LISTED_PATHS, MAX_TRANSFER, MountPoint, MountRequest, MountResult, NetworkReply,
-    NetworkRequest, SavedPart, ValueFile, at_most,
+    CallRecording, FileReply, FileRequest, HostCallFailure, MAX_LISTED_PATHS, MAX_TRANSFER, MountPoint, MountRequest,
+    MountResult, NetworkReply, NetworkRequest, RecordingState, SavedPart, ValueFile, at_most,
 };
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +24,8 @@ pub(crate) const MAX_BUFFERS: usize = 100 << 20;
 pub(crate) const MAX_STATE_PART: usize = 1 << 20;
 /// The most bytes of the state of an interpreter.
 pub(crate) const MAX_STATE: usize = 1 << 30;
+/// The longest state of a handler of a call of the host, in bytes.
+pub(crate) const MAX_HANDLER_STATE: usize = 1 << 20;
 /// The longest reason of a failure, in bytes.
 pub(crate) const MAX_REASON: usize = 4096;
 /// The most bytes of a message around what the other limits count: names and lengths.
@@ -62,9 +64,14 @@ pub(crate) enum Command {
         network: bool,
         /// The number of interrupts that were sent by the second socket, which may arrive after this message.
         interrupts: u64,
+        recording: CallRecording,
     },
     /// A part of the files of a package, before `HostReply`. The last part has the identifier.
-    LayerPart { bytes: Vec<u8>, id: Option<String> },
+    LayerPart {
+        #[serde(with = "serde_bytes")]
+        bytes: Vec<u8>,
+        id: Option<String>,
+    },
     /// Replies to `Grow`: whether the memory may grow.
     Grown(bool),
     /// Replies to `Network`.
@@ -72,11 +79,16 @@ pub(crate) enum Command {
     /// Replies to `Mount`.
     Mount(MountResult),
     /// Replies to a call of the host, with the buffers of the reply.
-    HostReply { result: Result<String, String>, files: Vec<ValueFile> },
+    HostReply {
+        result: Result<String, HostCallFailure>,
+        files: Vec<ValueFile>,
+        /// The reason why the code is not recorded any more, if there is one.
+        incomplete: Option<String>,
+    },
     /// Drops the interpreter.
     Discard,
     /// A part of the bytes that the next `StartSession` begins with.
-    StatePart(Vec<u8>),
+    StatePart(#[serde(with = "serde_bytes")] Vec<u8>),
     /// Creates the interpreter of a session.
     StartSession {
         /// Its number, which interrupts name.
@@ -90,6 +102,16 @@ pub(crate) enum Command {
     Files(FileRequest),
     /// Saves a part of the session's interpreter.
     Save(SavedPart),
+    /// Prepares the replay of a recording, which the bytes so far are.
+    PrepareReplay {
+        /// The maximum size of the recording that it goes on as, in bytes.
+        max_bytes: u64,
+    },
+    /// Asks for the recording of the code that waits in a call of the host, with the state of the call's handler, or
+    /// that sleeps.
+    SaveRecording(#[serde(with = "serde_bytes")] Vec<u8>),
+    /// Ends `Asleep`.
+    SleepOn,
 }
 
 /// A message of a worker.
@@ -98,7 +120,11 @@ pub(crate) enum Event {
     /// The worker is sealed.
     Ready,
     /// The code has written to a stream.
-    Output { stream: OutputStream, bytes: Vec<u8> },
+    Output {
+        stream: OutputStream,
+        #[serde(with = "serde_bytes")]
+        bytes: Vec<u8>,
+    },
     /// The code calls the host. The request is JSON, with its buffers.
     HostCall {
         name: String,
@@ -106,6 +132,9 @@ pub(crate) enum Event {
         #[serde(deserialize_with = "at_most::<_, _, MAX_FILES>")]
         files: Vec<ValueFile>,
         signals: SeenSignals,
+        /// The state of the call's handler, if the code is replayed and waited in this call.
+        #[serde(with = "serde_bytes")]
+        continued: Option<Vec<u8>>,
     },
     /// The call of the guest package has ended.
     Returned {
@@ -114,13 +143,15 @@ pub(crate) enum Event {
         files: Vec<ValueFile>,
         peak_memory: u64,
         has_used_streams: bool,
+        /// The state of the recording, if the code is recorded.
+        recording: Option<RecordingState>,
     },
     /// The interpreter of the session was created, or the reason why not.
     Started(Result<(), String>),
     /// The reply to `Files`.
     Files(FileReply),
     /// A part of the bytes that were to be saved.
-    StatePart(Vec<u8>),
+    StatePart(#[serde(with = "serde_bytes")] Vec<u8>),
     /// All parts were sent, or the reason why not.
     Saved(Result<(), String>),
     /// The interpreter's memory is to grow by a number of bytes.
@@ -131,6 +162,12 @@ pub(crate) enum Event {
     Waiting,
     /// The code asks for something of mounted directories.
     Mount(MountRequest),
+    /// The replay was prepared, or the recording is damaged.
+    ReplayPrepared(bool),
+    /// The code has repeated what it did.
+    ReplayEnded,
+    /// The code, which is recorded, has slept for this time, and may be saved.
+    Asleep(Duration),
 }
 
 impl Message for Command {
@@ -145,7 +182,7 @@ impl Message for Event {
         match kind {
             0 => Some(1),
             1 => Some(MAX_OUTPUT + MAX_REST),
-            2 => Some(MAX_HOST_REQUEST + MAX_BUFFERS + MAX_REST),
+            2 => Some(MAX_HOST_REQUEST + MAX_BUFFERS + MAX_HANDLER_STATE + MAX_REST),
             3 => Some(MAX_MESSAGE),
             4 | 7 => Some(MAX_REASON + MAX_REST),
             5 => Some(MAX_LISTED_PATHS + MAX_FILES_REST),
@@ -155,6 +192,10 @@ impl Message for Event {
             9 => Some(MAX_TRANSFER + MAX_REST),
             10 => Some(1),
             11 => Some(MAX_TRANSFER + MAX_REST),
+            12 => Some(2),
+            13 => Some(1),
+            // The kind, a number of 64 bits and one of 32.
+            14 => Some(16),
             _ => None,
         }
     }

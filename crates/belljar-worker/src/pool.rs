@@ -226,7 +226,7 @@ impl InterpreterProcesses for WorkerPool {
     }
 
     fn prepare_sessions(&self, packages: &PackageSet, progress: &dyn Progress) -> Result<(), KernelError> {
-        let workers = self.shared.workers(&ImageParts::for_sessions(packages), packages, progress);
+        let workers = self.shared.workers(&ImageParts::for_sessions(packages, None), packages, progress);
         workers.map(drop).map_err(|error| KernelError::Start(error.into()))
     }
 
@@ -235,8 +235,8 @@ impl InterpreterProcesses for WorkerPool {
         request: &SessionRequest<'_>,
         progress: &dyn Progress,
     ) -> Result<Box<dyn SessionProcess>, KernelError> {
-        let SessionRequest { packages, limits, memory, start, mounts } = *request;
-        let parts = ImageParts::for_sessions(packages);
+        let SessionRequest { packages, kept_image, limits, memory, start, mounts } = *request;
+        let parts = ImageParts::for_sessions(packages, kept_image);
         // Without an owner: a worker that no other code has used or will use.
         let (worker, number, workers) = self.shared.take(&parts, packages, None, progress)?;
         // A state is what differs from the image; the worker's word for its size in memory is not needed.

@@ -9,13 +9,17 @@ use belljar_core::{ExitReason, LimitKind, Limits, UsageMeter, add_processor_time
 use belljar_python::GuestReturn;
 use belljar_python::isolation::{
     InterpreterProcess, LayerArchive, MountPoint, ProcessCall, ProcessHost, ProcessHostCall, ProcessHostReply,
-    ProcessReturn, SavedPart, ValueFile,
+    ProcessReturn, RemoteCaller as _, SavedPart, ValueFile,
 };
 
 use crate::frames::{self, FrameError};
-use crate::messages::{Command, Event, InterpreterLimits, MAX_HOST_REQUEST, MAX_OUTPUT, MAX_STATE_PART, TimeLimits};
+use crate::messages::{
+    Command, Event, InterpreterLimits, MAX_HOST_REQUEST, MAX_OUTPUT, MAX_STATE_PART, SeenSignals, TimeLimits,
+};
 use crate::pool::{ImageWorkers, Worker};
-use crate::remote_handle::{CallSignals, RemoteHandle};
+use crate::remote_handle::RemoteHandle;
+use crate::remote_recording::{REPLAY_TIME, RemoteRecording, WaitingCode};
+use crate::silence::Silence;
 use crate::timed_channel::{self, TimedChannel};
 
 /// The time after the limits of a call at which a worker that has not returned is killed. Busy machines may need it.
@@ -55,6 +59,7 @@ pub(crate) struct RemoteInterpreter {
     has_ended: bool,
     /// The bytes of output that the code may still write.
     output_left: u64,
+    pub(crate) recording: RemoteRecording,
 }
 
 /// The memory that an interpreter begins with.
@@ -87,6 +92,8 @@ pub(crate) enum WorkerFailure {
     Output,
     #[error("its code waited for longer than it may")]
     Waited,
+    #[error("{0}")]
+    Aborted(String),
 }
 
 impl RemoteInterpreter {
@@ -114,6 +121,7 @@ impl RemoteInterpreter {
             has_begun: false,
             has_ended: false,
             output_left: limits.output,
+            recording: RemoteRecording::default(),
         }
     }
 
@@ -157,7 +165,11 @@ impl RemoteInterpreter {
         if call.is_new_cell {
             self.output_left = self.limits.output;
         }
+        self.recording.begin_call(call.recording);
         let mut deadline = deadline(call.limits);
+        if self.recording.is_replaying {
+            deadline = deadline.and_then(|deadline| deadline.checked_add(REPLAY_TIME));
+        }
         let mut waits = Waits::new(call.limits);
         let mut commands = Vec::new();
         if !self.is_restored {
@@ -169,14 +181,25 @@ impl RemoteInterpreter {
         }
         let time = TimeLimits::from(call.limits);
         let (arguments, files) = (call.arguments.to_owned(), call.files.to_vec());
-        let &ProcessCall { function, is_new_cell, asleep, network, .. } = call;
+        let &ProcessCall { function, is_new_cell, asleep, network, recording, .. } = call;
         let asks_memory = worker.control.usage.limits_memory();
         let interrupts = self.handle.interrupts();
-        let command =
-            Command::Call { function, arguments, files, time, is_new_cell, asleep, asks_memory, network, interrupts };
+        let command = Command::Call {
+            function,
+            arguments,
+            files,
+            time,
+            is_new_cell,
+            asleep,
+            asks_memory,
+            network,
+            interrupts,
+            recording,
+        };
         frames::append(&mut commands, &command).map_err(FrameError::from)?;
         timed_channel::write(&worker.channel, &commands, deadline).map_err(FrameError::from)?;
-        let mut channel = BufReader::with_capacity(BUFFER, TimedChannel::new(&worker.channel, deadline));
+        let channel = TimedChannel::with_silence(&worker.channel, deadline, Silence::new(&worker.control));
+        let mut channel = BufReader::with_capacity(BUFFER, channel);
         if !worker.is_ready {
             wait_until_ready(&mut channel)?;
             worker.is_ready = true;
@@ -195,6 +218,11 @@ impl RemoteInterpreter {
             }
             let event = event?;
             self.has_begun = true;
+            // Code that sleeps may ask for memory, and has not gone on for that.
+            if self.recording.is_asleep && !matches!(event, Event::Grow(_)) {
+                self.recording.is_asleep = false;
+                host.end_sleep().map_err(WorkerFailure::Aborted)?;
+            }
             match event {
                 Event::Output { stream, bytes } => {
                     // Messages without output would have no bound but that of time.
@@ -204,29 +232,34 @@ impl RemoteInterpreter {
                     self.output_left = self.output_left.checked_sub(bytes.len() as u64).ok_or(WorkerFailure::Output)?;
                     host.write(stream.into(), &bytes);
                 }
-                Event::HostCall { name, request, files, signals: seen } => {
+                Event::HostCall { name, request, files, signals: seen, continued } => {
                     host_calls += 1;
                     if host_calls > MAX_HOST_CALLS || request.len() > MAX_HOST_REQUEST || name.len() > MAX_HOST_NAME {
                         return Err(WorkerFailure::Excess);
                     }
                     check_files(&files)?;
+                    self.recording.check_continued(continued.as_deref())?;
                     let begin = Instant::now();
-                    let call = ProcessHostCall { name: &name, request: &request, files };
-                    let reply = host.host_call(call, &CallSignals { handle: &self.handle, seen });
+                    let call = ProcessHostCall { name: &name, request: &request, files, continued };
+                    let code = WaitingCode::new(worker, &self.handle, &mut channel, seen, &self.recording);
+                    let reply = host.host_call(call, &code);
+                    code.end()?;
                     // The worker's limits of time are paused meanwhile.
                     deadline = deadline.and_then(|deadline| deadline.checked_add(begin.elapsed()));
                     channel.get_mut().set_deadline(deadline);
                     let mut frames = Vec::new();
-                    let (result, files) = match reply {
-                        Ok(ProcessHostReply { text, files, layers }) => {
+                    let reply = match reply {
+                        Ok(ProcessHostReply { text, files, layers, incomplete }) => {
                             for layer in layers {
                                 append_layer(&mut frames, layer).map_err(FrameError::from)?;
                             }
-                            (Ok(text), files)
+                            Command::HostReply { result: Ok(text), files, incomplete: incomplete.map(str::to_owned) }
                         }
-                        Err(reason) => (Err(reason), Vec::new()),
+                        Err(failure) => {
+                            Command::HostReply { result: Err(failure), files: Vec::new(), incomplete: None }
+                        }
                     };
-                    frames::append(&mut frames, &Command::HostReply { result, files }).map_err(FrameError::from)?;
+                    frames::append(&mut frames, &reply).map_err(FrameError::from)?;
                     timed_channel::write(&worker.channel, &frames, deadline).map_err(FrameError::from)?;
                 }
                 Event::Grow(bytes) if asks_memory => {
@@ -244,9 +277,28 @@ impl RemoteInterpreter {
                     let result = host.mounts(request).ok_or(WorkerFailure::Excess)?;
                     send(worker, &Command::Mount(result), deadline)?;
                 }
+                Event::Asleep(elapsed) => {
+                    self.recording.begin_sleep()?;
+                    let begin = Instant::now();
+                    let seen = SeenSignals::default();
+                    let code = WaitingCode::new(worker, &self.handle, &mut channel, seen, &self.recording);
+                    host.on_sleep(elapsed, &|| code.save(&[]));
+                    code.end()?;
+                    deadline = deadline.and_then(|deadline| deadline.checked_add(begin.elapsed()));
+                    channel.get_mut().set_deadline(deadline);
+                    self.recording.sleep_on();
+                    send(worker, &Command::SleepOn, deadline)?;
+                }
+                Event::ReplayEnded => {
+                    self.recording.end_replay()?;
+                    host.end_replay();
+                    deadline = self::deadline(call.limits);
+                    channel.get_mut().set_deadline(deadline);
+                }
                 Event::Waiting if network => channel.get_mut().set_deadline(waits.begin()),
-                Event::Returned { result, files, peak_memory, has_used_streams } => {
+                Event::Returned { result, files, peak_memory, has_used_streams, recording } => {
                     check_files(&files)?;
+                    let recording = self.recording.check_end(recording)?;
                     // Nothing follows before the next command.
                     if !channel.buffer().is_empty() {
                         return Err(WorkerFailure::Unexpected);
@@ -255,6 +307,7 @@ impl RemoteInterpreter {
                     return Ok(ProcessReturn {
                         returned: GuestReturn { result, peak_memory, has_used_streams },
                         files,
+                        recording,
                     });
                 }
                 Event::Ready
@@ -264,7 +317,8 @@ impl RemoteInterpreter {
                 | Event::Saved(_)
                 | Event::Grow(_)
                 | Event::Network(_)
-                | Event::Waiting => {
+                | Event::Waiting
+                | Event::ReplayPrepared(_) => {
                     return Err(WorkerFailure::Unexpected);
                 }
             }
@@ -289,7 +343,7 @@ impl InterpreterProcess for RemoteInterpreter {
         if self.has_ended {
             let result = Err(ExitReason::Crash("it has ended".into()));
             let returned = GuestReturn { result, peak_memory: 0, has_used_streams: true };
-            return ProcessReturn { returned, files: Vec::new() };
+            return ProcessReturn { returned, files: Vec::new(), recording: None };
         }
         let handle = self.handle.clone();
         let call_end = handle.begin_call();
@@ -339,7 +393,7 @@ impl InterpreterProcess for RemoteInterpreter {
             }
         };
         let returned = GuestReturn { result: Err(reason), peak_memory: 0, has_used_streams: true };
-        ProcessReturn { returned, files: Vec::new() }
+        ProcessReturn { returned, files: Vec::new(), recording: None }
     }
 
     fn save(&mut self, part: SavedPart) -> Result<Vec<u8>, KernelError> {
@@ -372,7 +426,7 @@ impl Drop for RemoteInterpreter {
 }
 
 /// Sends a message to a worker.
-fn send(worker: &Worker, command: &Command, deadline: Option<Instant>) -> Result<(), FrameError> {
+pub(crate) fn send(worker: &Worker, command: &Command, deadline: Option<Instant>) -> Result<(), FrameError> {
     let mut frame = Vec::new();
     frames::append(&mut frame, command)?;
     Ok(timed_channel::write(&worker.channel, &frame, deadline)?)

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use belljar_core::kernel::InterruptHandle;
-use belljar_python::isolation::{ChangeObserver, RemoteSignals};
+use belljar_python::isolation::ChangeObserver;
 use parking_lot::Mutex;
 
 use crate::messages::{CHANGE_SIGNAL, END_SIGNAL, SeenSignals};
@@ -14,23 +14,6 @@ use crate::pool::WorkerControl;
 
 /// The time after which a worker is killed that has not ended the code of a session, although it was told to.
 const KILL_GRACE: Duration = Duration::from_secs(5);
-
-/// The signals for code that waits for a reply of this process.
-pub(crate) struct CallSignals<'a> {
-    pub(crate) handle: &'a RemoteHandle,
-    /// The signals that the code had received when it made the call.
-    pub(crate) seen: SeenSignals,
-}
-
-impl RemoteSignals for CallSignals<'_> {
-    fn is_interrupted(&self) -> bool {
-        self.seen.is_pending || self.handle.state.lock().interrupts > self.seen.interrupts
-    }
-
-    fn is_killed(&self) -> bool {
-        self.handle.state.lock().was_killed
-    }
-}
 
 /// Interrupts and kills the code of one interpreter. Does nothing once its worker is free for another one.
 pub(crate) struct RemoteHandle {
@@ -127,6 +110,16 @@ impl RemoteHandle {
             // It may have ended. A worker that does not read its signals is one of an attacker's, and waits for ever.
             let _ = (&worker.interrupts).write_all(&(self.number | CHANGE_SIGNAL).to_le_bytes());
         }
+    }
+
+    /// Returns whether code was interrupted since it had received these signals, or before and has not received it.
+    pub(crate) fn is_interrupted(&self, seen: SeenSignals) -> bool {
+        seen.is_pending || self.state.lock().interrupts > seen.interrupts
+    }
+
+    /// Returns whether the code was killed.
+    pub(crate) fn was_killed(&self) -> bool {
+        self.state.lock().was_killed
     }
 
     /// Returns the number of interrupts so far.

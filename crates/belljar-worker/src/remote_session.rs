@@ -12,7 +12,7 @@ use crate::remote::{BUFFER, RemoteInterpreter, Source, WorkerFailure, wait_until
 use crate::timed_channel::{self, TimedChannel};
 
 /// The longest wait for a worker that restores or saves an interpreter.
-const STATE_TIMEOUT: Duration = Duration::from_secs(120);
+pub(crate) const STATE_TIMEOUT: Duration = Duration::from_secs(120);
 /// The longest wait for a worker that lists, reads or writes files.
 const FILES_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -61,7 +61,7 @@ impl RemoteInterpreter {
     }
 
     /// Sends commands, and reads their reply, after which nothing follows. A failure ends the worker.
-    fn exchange<T>(
+    pub(crate) fn exchange<T>(
         &mut self,
         timeout: Duration,
         commands: impl Iterator<Item = Command>,
@@ -117,7 +117,7 @@ fn max_state(&InterpreterLimits { memory, disk, files, .. }: &InterpreterLimits)
 }
 
 /// Reads the parts of a state until the worker has sent all, at most `max` bytes.
-fn read_state(channel: &mut Source<'_>, max: usize) -> Result<Result<Vec<u8>, String>, WorkerFailure> {
+pub(crate) fn read_state(channel: &mut Source<'_>, max: usize) -> Result<Result<Vec<u8>, String>, WorkerFailure> {
     let mut state = Vec::new();
     loop {
         match frames::read(channel)? {
@@ -149,6 +149,10 @@ impl SessionProcess for RemoteInterpreter {
             _ => Err(WorkerFailure::Unexpected),
         });
         replied.map_err(|_| KernelError::ProcessEnded)
+    }
+
+    fn prepare_replay(&mut self, recording: &[u8], max_bytes: u64) -> Result<(), KernelError> {
+        self.begin_replay(recording, max_bytes)
     }
 
     fn has_ended(&self) -> bool {

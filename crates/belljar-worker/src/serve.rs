@@ -14,16 +14,14 @@ use belljar_emscripten::pagemap::set_pagemap;
 use belljar_emscripten::stop::StopHandle;
 use belljar_emscripten::watchdog::{DeadlineGuard, TimeLimits};
 use belljar_python::isolation::{
-    MountPoint, SavedPart, SessionStart, ValueFile, forwarded_calls, give_buffers, take_value,
+    CallRecording, MountPoint, SavedPart, SessionStart, ValueFile, forwarded_calls, give_buffers, take_value,
 };
 use belljar_python::{GuestFunction, GuestMount, Interpreter, Streams, on_guest_thread};
 use belljar_sandbox::worker::{NewWorker, SealLimits, seal};
 
-use crate::channel::{AskingMeter, Channel, ChannelSink, FAILED, ForwardedCall};
+use crate::channel::{AskingMeter, AskingSleepSaver, Channel, ChannelSink, FAILED, ForwardedCall};
 use crate::frames::FrameError;
-use crate::messages::{
-    self, Command, EndReason, Event, InterpreterLimits, MAX_BUFFERS, MAX_REASON, MAX_STATE, MAX_STATE_PART,
-};
+use crate::messages::{self, Command, EndReason, Event, InterpreterLimits, MAX_BUFFERS, MAX_REASON, MAX_STATE};
 use crate::remote_mounts::RemoteDirectory;
 use crate::remote_network::RemoteNetwork;
 use crate::signals::{Current, receive_interrupts};
@@ -79,6 +77,7 @@ fn serve(shared: &Shared, channel: &Arc<Channel>, current: &Current) -> io::Resu
                 asks_memory,
                 network: has_network,
                 interrupts,
+                recording,
             }) => {
                 meter.asks.store(asks_memory, Ordering::Relaxed);
                 let event = match &mut interpreters.running {
@@ -89,6 +88,7 @@ fn serve(shared: &Shared, channel: &Arc<Channel>, current: &Current) -> io::Resu
                             running.redirect(streams(channel));
                         }
                         running.advance_clock(asleep);
+                        record(running, channel, recording);
                         running.set_network(has_network.then(|| Arc::new(network.clone()) as Arc<dyn Network>));
                         channel.is_called.store(true, Ordering::Relaxed);
                         let event = call(running, function, &arguments, &files, time);
@@ -111,12 +111,18 @@ fn serve(shared: &Shared, channel: &Arc<Channel>, current: &Current) -> io::Resu
                 channel.send(&Event::Files(request.handle(running)))?;
             }
             Ok(Command::Save(part)) => interpreters.save(part)?,
+            Ok(Command::PrepareReplay { max_bytes }) => {
+                let is_prepared = interpreters.prepare_replay(max_bytes);
+                channel.send(&Event::ReplayPrepared(is_prepared))?;
+            }
             Ok(
                 Command::HostReply { .. }
                 | Command::Grown(_)
                 | Command::Network(_)
                 | Command::Mount(_)
-                | Command::LayerPart { .. },
+                | Command::LayerPart { .. }
+                | Command::SaveRecording(_)
+                | Command::SleepOn,
             ) => {
                 return Err(io::Error::other("a reply without a call"));
             }
@@ -135,6 +141,21 @@ fn shortened(reason: String) -> String {
 /// Returns streams that send the output to the broker and have no input.
 fn streams(channel: &Arc<Channel>) -> Streams {
     Streams { output: Box::new(ChannelSink(channel.clone())), input: Box::new(io::empty()) }
+}
+
+/// Begins, continues or ends the recording of an interpreter's code.
+fn record(running: &mut Interpreter, channel: &Arc<Channel>, recording: CallRecording) {
+    match recording {
+        CallRecording::None => running.stop_recording(),
+        CallRecording::New { max_bytes } => {
+            running.start_recording(to_size(max_bytes), Arc::new(AskingSleepSaver(channel.clone())));
+        }
+        CallRecording::Continued => {}
+    }
+}
+
+fn to_size(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 /// Calls a function of the guest package. Returns the event of its end.
@@ -157,12 +178,13 @@ fn call(
         files,
         peak_memory: returned.peak_memory,
         has_used_streams: returned.has_used_streams,
+        recording: running.recording_state(),
     }
 }
 
 fn failed_call(reason: String) -> Event {
     let result = Err(EndReason::Crash(reason));
-    Event::Returned { result, files: Vec::new(), peak_memory: 0, has_used_streams: false }
+    Event::Returned { result, files: Vec::new(), peak_memory: 0, has_used_streams: false, recording: None }
 }
 
 /// The interpreter of this worker, and the one that will be the next.
@@ -233,16 +255,19 @@ impl Interpreters<'_> {
             0..=MAX_STATE => Ok(bytes),
             length => Err(format!("it has {} MB, and may have {}", length >> 20, MAX_STATE >> 20)),
         });
-        let result = match saved {
-            Ok(bytes) => {
-                for part in bytes.chunks(MAX_STATE_PART) {
-                    self.channel.send(&Event::StatePart(part.to_vec()))?;
-                }
-                Ok(())
-            }
-            Err(reason) => Err(shortened(reason)),
-        };
-        self.channel.send(&Event::Saved(result))
+        self.channel.send_saved(saved.as_deref().map_err(Clone::clone))
+    }
+
+    /// Prepares the replay of the recording that the bytes so far are. Returns whether it is one.
+    fn prepare_replay(&mut self, max_bytes: u64) -> bool {
+        let recording = std::mem::take(&mut self.state);
+        let Ok(running) = &mut self.running else { return false };
+        let saver = Arc::new(AskingSleepSaver(self.channel.clone()));
+        let replayed = running.start_replay(&recording, to_size(max_bytes), saver);
+        replayed.is_ok_and(|flag| {
+            self.channel.follow_replay(flag);
+            true
+        })
     }
 
     /// Drops the interpreter, and restores the next one.

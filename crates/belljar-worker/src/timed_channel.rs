@@ -4,6 +4,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use crate::silence::{self, Silence};
+
 /// The longest wait until a worker has read a message.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(20);
 /// The most bytes of one call of the system: no more than one buffer of a socket. The system waits for each buffer as
@@ -17,11 +19,18 @@ const MAX_WRITE: usize = 32 << 10;
 pub(crate) struct TimedChannel<'a> {
     channel: &'a UnixStream,
     deadline: Option<Instant>,
+    /// What is told of silence, during calls.
+    silence: Option<Silence<'a>>,
 }
 
 impl<'a> TimedChannel<'a> {
     pub(crate) fn new(channel: &'a UnixStream, deadline: Option<Instant>) -> Self {
-        Self { channel, deadline }
+        Self { channel, deadline, silence: None }
+    }
+
+    /// Does the same, and has silence noted.
+    pub(crate) fn with_silence(channel: &'a UnixStream, deadline: Option<Instant>, silence: Silence<'a>) -> Self {
+        Self { silence: Some(silence), ..Self::new(channel, deadline) }
     }
 
     /// Sets the deadline of the next reads and writes.
@@ -41,8 +50,24 @@ impl<'a> TimedChannel<'a> {
 
 impl Read for TimedChannel<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.channel.set_read_timeout(self.time_left()?)?;
-        self.channel.read(buffer)
+        let Self { silence: Some(_), .. } = self else {
+            self.channel.set_read_timeout(self.time_left()?)?;
+            return self.channel.read(buffer);
+        };
+        loop {
+            let left = self.time_left()?.map_or(silence::INTERVAL, |left| left.min(silence::INTERVAL));
+            self.channel.set_read_timeout(Some(left))?;
+            let read = self.channel.read(buffer);
+            let is_silent = read.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+            match &mut self.silence {
+                Some(silence) if is_silent => silence.look(),
+                Some(silence) => {
+                    silence.end();
+                    return read;
+                }
+                None => return read,
+            }
+        }
     }
 }
 

@@ -116,7 +116,7 @@ struct Saver {
 }
 
 impl SleepSaver for Saver {
-    fn on_sleep(&self, _: Duration, save: &dyn Fn() -> Result<Vec<u8>, &'static str>) {
+    fn on_sleep(&self, _: Duration, save: &dyn Fn() -> Result<Vec<u8>, Cow<'static, str>>) {
         *self.saved.lock() = save().unwrap();
     }
 

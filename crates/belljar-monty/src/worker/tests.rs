@@ -31,11 +31,11 @@ impl Backend for NoInterpreters {
         _: Arc<dyn CellObserver>,
         _: &CallCancellation,
     ) -> Result<CompletedRun, KernelError> {
-        Err(KernelError::Unsupported(REASON))
+        Err(KernelError::Unsupported(REASON.into()))
     }
 
     fn start(&self, _: Option<&SessionFolder>, _: &dyn Progress) -> Result<Box<dyn Kernel>, KernelError> {
-        Err(KernelError::Unsupported(REASON))
+        Err(KernelError::Unsupported(REASON.into()))
     }
 
     fn restore(
@@ -45,7 +45,7 @@ impl Backend for NoInterpreters {
         _: Option<&SessionFolder>,
         _: &dyn Progress,
     ) -> Result<Box<dyn Kernel>, KernelError> {
-        Err(KernelError::Unsupported(REASON))
+        Err(KernelError::Unsupported(REASON.into()))
     }
 
     fn supports_feeds(&self) -> bool {

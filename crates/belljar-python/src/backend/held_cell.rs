@@ -4,6 +4,7 @@
 //! the packages and calls of the cell, its time, and the snapshot that is made of all that. ARCHITECTURE.md, "A wait
 //! with a stack is replayed", has the whole.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Receiver;
@@ -100,7 +101,7 @@ struct Facts {
 }
 
 /// Returns the recording of a cell that waits with a state.
-type Save<'a> = &'a dyn Fn(&[u8]) -> Result<Vec<u8>, &'static str>;
+type Save<'a> = &'a dyn Fn(&[u8]) -> Result<Vec<u8>, Cow<'static, str>>;
 
 /// The error of replies that cannot be saved.
 #[derive(Debug, Clone, Copy)]
@@ -209,7 +210,7 @@ impl HeldCell {
         let recording = save(&state).map_err(KernelError::Unsupported)?;
         let calls = point.calls.clone();
         let calls =
-            calls.map_err(|BinaryReplies| KernelError::Unsupported("binary data of a function waits for it"))?;
+            calls.map_err(|BinaryReplies| KernelError::Unsupported("binary data of a function waits for it".into()))?;
         // A reply that has arrived since then is not in the snapshot.
         self.saved_replies.store(calls.as_ref().map_or(0, SavedCalls::replies), Ordering::Relaxed);
         let mut metadata = SnapshotMetadata::read(start)?;
@@ -240,7 +241,7 @@ pub(super) struct SleepingCell {
 }
 
 impl SleepSaver for SleepingCell {
-    fn on_sleep(&self, elapsed: Duration, save: &dyn Fn() -> Result<Vec<u8>, &'static str>) {
+    fn on_sleep(&self, elapsed: Duration, save: &dyn Fn() -> Result<Vec<u8>, Cow<'static, str>>) {
         let point = WaitPoint {
             elapsed,
             kind: HeldWaitKind::Sleep,

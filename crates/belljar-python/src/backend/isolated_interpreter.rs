@@ -14,7 +14,7 @@ use belljar_network::{Connections, Scrubber};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::isolated_host::IsolatedHost;
+use super::isolated_host::{IsolatedHost, RecordedCode};
 use super::wait_clock::WaitEnd;
 use crate::guest_call::GuestFunction;
 use crate::guest_protocol::{ResumeArguments, RunArguments, RunResult};
@@ -228,8 +228,12 @@ impl<P: InterpreterProcess + ?Sized> IsolatedInterpreter<P> {
         let limits = self.limits.without_time(self.spent);
         let (files, asleep) = (std::mem::take(&mut self.variables), std::mem::take(&mut self.asleep));
         let (network, arguments, limits) = (self.host.network.is_set(), &arguments, &limits);
-        let call = ProcessCall { function, arguments, files: &files, limits, is_new_cell, asleep, network };
-        let ProcessReturn { returned, files } = self.process.call(&call, &mut self.host);
+        let recording = self.host.recorded.as_mut().map(RecordedCode::next_call).unwrap_or_default();
+        let call = ProcessCall { function, arguments, files: &files, limits, is_new_cell, asleep, network, recording };
+        let ProcessReturn { returned, files, recording } = self.process.call(&call, &mut self.host);
+        if let Some(recorded) = &mut self.host.recorded {
+            recorded.end_call(recording);
+        }
         self.host.output.flush();
         self.host.receive(&files);
         self.has_used_streams |= returned.has_used_streams;

@@ -68,7 +68,7 @@ impl IsolatedNetwork {
                 let mut bytes = vec![0; max];
                 NetworkReply::Read(connection.read(&mut bytes, peek).map(|count| {
                     bytes.truncate(count);
-                    bytes
+                    bytes.into()
                 }))
             }
             NetworkRequest::Write { connection, bytes } => {
@@ -209,8 +209,8 @@ mod tests {
         let written = ask(NetworkRequest::Write { connection: one, bytes: bytes.clone() });
         assert_eq!(written, Some(NetworkReply::Written(Ok(3))));
         let read = |connection, max| NetworkRequest::Read { connection, max, peek: false };
-        assert_eq!(ask(read(two, 9)), Some(NetworkReply::Read(Ok(Vec::new()))));
-        assert_eq!(ask(read(one, 9)), Some(NetworkReply::Read(Ok(bytes))));
+        assert_eq!(ask(read(two, 9)), Some(NetworkReply::Read(Ok(Vec::new().into()))));
+        assert_eq!(ask(read(one, 9)), Some(NetworkReply::Read(Ok(bytes.into()))));
         // No worker that follows the protocol sends these.
         assert_eq!(ask(read(one, MAX_TRANSFER as u32 + 1)), None);
         let long = NetworkRequest::Write { connection: one, bytes: vec![0; MAX_TRANSFER + 1] };

@@ -23,6 +23,7 @@ use crate::interpreter::Renewal;
 use crate::isolation::{
     FileReply, FileRequest, InterpreterProcesses, SavedPart, SessionProcess, SessionRequest, SessionStart,
 };
+use crate::kept_image::KeptImage;
 use crate::packages::PackageSet;
 use crate::session::SESSION_DIRECTORY;
 use crate::steps::Step;
@@ -32,6 +33,8 @@ pub(super) struct IsolatedSession {
     pub(super) interpreter: IsolatedInterpreter<dyn SessionProcess>,
     processes: Arc<dyn InterpreterProcesses>,
     pub(super) image: Image,
+    /// The place of the image, if it is that of an earlier build.
+    kept_image: Option<KeptImage>,
     /// The packages that the process has.
     pub(super) packages: PackageSet,
     /// True if packages were installed since the last cell.
@@ -50,7 +53,7 @@ impl IsolatedSession {
     /// See [`InterpreterProcesses::start_session`].
     pub(super) fn start(
         processes: Arc<dyn InterpreterProcesses>,
-        image: &Image,
+        (image, kept_image): (&Image, Option<&KeptImage>),
         packages: &PackageSet,
         limits: Limits,
         (start, renewal): (SessionStart<'_>, Renewal),
@@ -60,12 +63,22 @@ impl IsolatedSession {
         let folder = folder_of(&mounts)?;
         let host = IsolatedHost::with_output(Box::new(Discard), mounts, &limits);
         let mounts = &host.mounts.points();
-        let request = SessionRequest { packages, limits: &limits, memory: image.memory_size(), start, mounts };
+        let memory = image.memory_size();
+        let request = SessionRequest { packages, kept_image, limits: &limits, memory, start, mounts };
         let process = processes.start_session(&request, progress)?;
         let handle = Arc::new(SessionHandle::new(process.interrupt_handle()));
         let interpreter = IsolatedInterpreter::new(process, host, limits, renewal);
-        let (image, packages) = (image.clone(), packages.clone());
-        Ok(Self { interpreter, processes, image, packages, has_new_packages: false, handle, ended: None, folder })
+        Ok(Self {
+            interpreter,
+            processes,
+            image: image.clone(),
+            kept_image: kept_image.cloned(),
+            packages: packages.clone(),
+            has_new_packages: false,
+            handle,
+            ended: None,
+            folder,
+        })
     }
 
     /// Starts an interpreter with the same packages, and with these directories, in another process.
@@ -79,7 +92,8 @@ impl IsolatedSession {
         progress: &dyn Progress,
     ) -> Result<Self, KernelError> {
         let limits = self.interpreter.limits;
-        Self::start(self.processes.clone(), &self.image, &self.packages, limits, start, mounts, progress)
+        let image = (&self.image, self.kept_image.as_ref());
+        Self::start(self.processes.clone(), image, &self.packages, limits, start, mounts, progress)
     }
 
     /// Returns the directories of the host that the session has.
@@ -165,11 +179,12 @@ impl IsolatedSession {
     }
 
     /// Moves the interpreter into a process with these packages. No cell runs.
-    fn move_to(&mut self, packages: &PackageSet, progress: &dyn Progress) -> Result<(), KernelError> {
+    pub(super) fn move_to(&mut self, packages: &PackageSet, progress: &dyn Progress) -> Result<(), KernelError> {
         let state = self.save_state()?;
         let (limits, memory) = (&self.interpreter.limits, self.image.memory_size());
         let mounts = &self.interpreter.host.mounts.points();
-        let request = SessionRequest { packages, limits, memory, start: SessionStart::State(&state), mounts };
+        let (kept_image, start) = (self.kept_image.as_ref(), SessionStart::State(&state));
+        let request = SessionRequest { packages, kept_image, limits, memory, start, mounts };
         let process = self.processes.start_session(&request, progress)?;
         self.handle.replace(process.interrupt_handle());
         self.interpreter.process = process;

@@ -1,9 +1,9 @@
 //! The interpreter of a session: in this process, or in one of its own.
 //!
-//! A kernel drives its interpreter through [`KernelInterpreter`] alone. The abilities of an interpreter of this process
-//! only (recordings) are reached by [`KernelInterpreter::local`].
+//! A kernel drives its interpreter through [`KernelInterpreter`] alone.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use belljar_core::files::{FileError, FileInfo, Range};
@@ -11,13 +11,14 @@ use belljar_core::kernel::{CellObserver, CellRequest, InterruptHandle, KernelErr
 use belljar_core::{Exchange, Outcome, OutputCollector, Progress, Waker};
 use belljar_emscripten::console::Discard;
 use belljar_emscripten::fs::Filesystem;
-use belljar_emscripten::recording::Recording;
+use belljar_emscripten::recording::{Recording, SleepSaver};
 use belljar_network::Scrubber;
 use belljar_packages::Dependencies;
 use serde_json::Value;
 
 use super::exchange::{self, RunCalls};
 use super::held_cell::HeldCell;
+use super::isolated_host::RecordedCode;
 use super::isolated_session::IsolatedSession;
 use super::session_calls::CollectorSink;
 use super::wait_clock::WaitEnd;
@@ -42,19 +43,81 @@ pub(super) enum KernelInterpreter {
 }
 
 impl KernelInterpreter {
-    /// Returns the interpreter, if it is in this process.
-    pub(super) fn local(&mut self) -> Option<&mut Interpreter> {
+    /// Records the code from now on, in at most `max_bytes`. `saver` saves it while it sleeps.
+    pub(super) fn start_recording(&mut self, max_bytes: usize, saver: Arc<dyn SleepSaver>) {
         match self {
-            Self::Local(interpreter) => Some(interpreter),
-            Self::Isolated(_) => None,
+            Self::Local(interpreter) => interpreter.start_recording(max_bytes, saver),
+            Self::Isolated(session) => session.interpreter.host.recorded = Some(RecordedCode::new(max_bytes, saver)),
         }
     }
 
-    /// Returns the recording of the code, if it is recorded.
-    pub(super) fn recording(&self) -> Option<&Recording> {
+    /// Begins the replay of a recording, which goes on as a recording of at most `max_bytes`. Returns what is true
+    /// while the code repeats what it did.
+    ///
+    /// # Errors
+    /// Fails if the recording is damaged.
+    pub(super) fn start_replay(&mut self, recording: &[u8], max_bytes: usize) -> Result<Arc<AtomicBool>, KernelError> {
         match self {
-            Self::Local(interpreter) => interpreter.recording(),
-            Self::Isolated(_) => None,
+            Self::Local(interpreter) => {
+                let recording = Recording::replay(recording, max_bytes, interpreter.stop_handle());
+                let recording = recording.map_err(|error| KernelError::IncompatibleSnapshot(error.into()))?;
+                let flag = recording.replaying_flag();
+                interpreter.host_mut().start_recording(recording);
+                Ok(flag)
+            }
+            Self::Isolated(session) => {
+                session.interpreter.process.prepare_replay(recording, max_bytes as u64)?;
+                let recorded = session.interpreter.host.recorded.insert(RecordedCode::replay());
+                Ok(recorded.is_replaying.clone())
+            }
+        }
+    }
+
+    /// Sets what saves replayed code while it sleeps.
+    pub(super) fn set_sleep_saver(&mut self, saver: Arc<dyn SleepSaver>) {
+        match self {
+            Self::Local(interpreter) => {
+                interpreter.recording().into_iter().for_each(|it| it.set_sleep_saver(saver.clone()))
+            }
+            Self::Isolated(session) => {
+                if let Some(recorded) = &mut session.interpreter.host.recorded {
+                    recorded.sleep_saver = Some(saver);
+                }
+            }
+        }
+    }
+
+    /// Ends the recording of the code.
+    pub(super) fn stop_recording(&mut self) {
+        match self {
+            Self::Local(interpreter) => interpreter.stop_recording(),
+            Self::Isolated(session) => session.interpreter.host.recorded = None,
+        }
+    }
+
+    /// Returns whether the code repeats what it did.
+    pub(super) fn is_replaying(&self) -> bool {
+        match self {
+            Self::Local(interpreter) => interpreter.recording().is_some_and(Recording::is_replaying),
+            Self::Isolated(session) => {
+                let recorded = session.interpreter.host.recorded.as_ref();
+                recorded.is_some_and(|recorded| recorded.is_replaying.load(Ordering::Relaxed))
+            }
+        }
+    }
+
+    /// Notes that the replayed code has ended, which it did not before.
+    pub(super) fn end_replay(&mut self) {
+        const REASON: &str = "it ended";
+        match self {
+            Self::Local(interpreter) => {
+                interpreter.recording().inspect(|recording| recording.set_incomplete(REASON));
+            }
+            Self::Isolated(session) => {
+                if let Some(recorded) = &mut session.interpreter.host.recorded {
+                    recorded.divergence = Some(format!("{REASON}, which it did not before"));
+                }
+            }
         }
     }
 
@@ -62,7 +125,36 @@ impl KernelInterpreter {
     pub(super) fn divergence(&self) -> Option<String> {
         match self {
             Self::Local(interpreter) => interpreter.divergence(),
-            Self::Isolated(_) => None,
+            Self::Isolated(session) => session.interpreter.host.recorded.as_ref()?.divergence.clone(),
+        }
+    }
+
+    /// Adds packages that were installed for a cell before it began.
+    ///
+    /// # Errors
+    /// Fails if the interpreter cannot be moved to another process, which has them.
+    pub(super) fn add_packages(
+        &mut self,
+        packages: &PackageSet,
+        present: &PackageSet,
+        progress: &dyn Progress,
+    ) -> Result<(), KernelError> {
+        match self {
+            Self::Local(interpreter) => {
+                for layer in packages.layers_not_in(present) {
+                    interpreter.files().add_layer(layer.clone());
+                }
+                Ok(())
+            }
+            Self::Isolated(session) => session.move_to(packages, progress),
+        }
+    }
+
+    /// Forgets the state that the next cell renews.
+    pub(super) fn drop_renewal(&mut self) {
+        match self {
+            Self::Local(interpreter) => drop(interpreter.take_renewal()),
+            Self::Isolated(session) => session.interpreter.renewal = Renewal::None,
         }
     }
 

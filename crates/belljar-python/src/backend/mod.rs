@@ -64,9 +64,9 @@ use serde_json::Value;
 use crate::image::Image;
 use crate::install::{PrepareOptions, RuntimeInstaller};
 use crate::isolation::InterpreterProcesses;
-use crate::kept_image;
+use crate::kept_image::{self, KeptImage};
 use crate::network::{self, NetworkClient, ObservedConnections};
-use crate::packages::PackageSet;
+use crate::packages::{PackageSet, WheelId};
 use crate::session::SESSION_DIRECTORY;
 use program_kernel::ProgramKernel;
 use session_kernel::WasmKernel;
@@ -124,6 +124,8 @@ struct SessionRuntime {
     image: Image,
     /// The packages of the image, and those of [`PythonRuntime::options`].
     packages: PackageSet,
+    /// The place of the image, if it is that of an earlier build.
+    kept_image: Option<KeptImage>,
 }
 
 impl Shared {
@@ -226,7 +228,7 @@ impl WasmBackend {
             installed.map_err(|error| KernelError::Start(error.into()))?;
             packages = runtime_installer.packages();
         }
-        let session_runtime = SessionRuntime { runtime, image, packages };
+        let session_runtime = SessionRuntime { runtime, image, packages, kept_image: None };
         *loaded = Some(session_runtime.clone());
         Ok(session_runtime)
     }
@@ -250,10 +252,15 @@ impl WasmBackend {
         }
         let Some(directory) = base() else { return Ok(None) };
         let PythonRuntime { python, installer, .. } = &current.runtime;
-        let image = kept_image::open(python, &directory, id, &**installer, progress)
-            .map_err(|error| KernelError::IncompatibleSnapshot(error.into()))?;
+        // Other processes open it, too, which have other descriptors.
+        let directory = directory.canonicalize().unwrap_or(directory);
+        let image = KeptImage { directory, id: id.to_owned() };
+        let packages = |wheels: &[WheelId]| python.package_set(wheels, &**installer, progress);
+        let opened = kept_image::open(python, &image, |wheels| packages(wheels).map_err(|error| error.to_string()));
+        let (kept_image, image) =
+            (Some(image), opened.map_err(|error| KernelError::IncompatibleSnapshot(error.into()))?);
         let packages = image.packages().clone();
-        let runtime = SessionRuntime { runtime: current.runtime, image, packages };
+        let runtime = SessionRuntime { runtime: current.runtime, image, packages, kept_image };
         kept.insert(id.to_owned(), runtime.clone());
         Ok(Some(runtime))
     }
@@ -272,7 +279,7 @@ impl Backend for WasmBackend {
     ) -> Result<CompletedRun, KernelError> {
         match self.run_in_steps(request, observer, cancellation, None)? {
             RunStep::Completed(completed) => Ok(*completed),
-            RunStep::Waiting(..) => Err(KernelError::Unsupported("the code waits, but its caller does not")),
+            RunStep::Waiting(..) => Err(KernelError::Unsupported("the code waits, but its caller does not".into())),
         }
     }
 
@@ -325,7 +332,7 @@ impl Backend for WasmBackend {
     fn write_base(&self, base: &str, directory: &Path) -> Result<(), KernelError> {
         let current = self.shared.sessions.lock().clone().filter(|runtime| runtime.image.id() == base);
         let runtime = current.or_else(|| self.shared.kept.lock().get(base).cloned());
-        let runtime = runtime.ok_or(KernelError::Unsupported("no session uses this image"))?;
+        let runtime = runtime.ok_or(KernelError::Unsupported("no session uses this image".into()))?;
         kept_image::write(&runtime.runtime.python, &runtime.image, directory)
             .map_err(|error| KernelError::Failed(error.into()))
     }

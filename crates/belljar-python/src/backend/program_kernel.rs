@@ -99,7 +99,7 @@ impl Kernel for ProgramKernel {
         self.client = Some((OutputCollector::new(observer.clone()), observer));
         let step = match (std::mem::replace(&mut self.state, State::Completed), self.observer()) {
             (State::New(request), Ok(observer)) => self.backend.begin_run(request, observer, &self.cancellation, waker),
-            _ => Err(KernelError::Unsupported("a program runs once")),
+            _ => Err(KernelError::Unsupported("a program runs once".into())),
         };
         self.after_step(step)
     }
@@ -107,7 +107,7 @@ impl Kernel for ProgramKernel {
     fn resume(&mut self) -> CellStep {
         let step = match std::mem::replace(&mut self.state, State::Completed) {
             State::Waiting(run) => run.resume(),
-            _ => Err(KernelError::Unsupported("no program waits")),
+            _ => Err(KernelError::Unsupported("no program waits".into())),
         };
         self.after_step(step)
     }
@@ -124,7 +124,7 @@ impl Kernel for ProgramKernel {
 
     fn reattach(&mut self, observer: Arc<dyn CellObserver>, waker: Waker) -> Result<ReplySender, KernelError> {
         let State::Saved(snapshot) = std::mem::replace(&mut self.state, State::Completed) else {
-            return Err(KernelError::Unsupported("no program waits in the snapshot"));
+            return Err(KernelError::Unsupported("no program waits in the snapshot".into()));
         };
         let saved = snapshot.metadata.get(OUTPUT).cloned().unwrap_or_default();
         let saved: SavedOutput = serde_json::from_value(saved)
@@ -146,12 +146,12 @@ impl Kernel for ProgramKernel {
     }
 
     fn fork(&mut self, _: Option<&SessionFolder>) -> Result<Box<dyn Kernel>, KernelError> {
-        Err(KernelError::Unsupported("a program is not a session"))
+        Err(KernelError::Unsupported("a program is not a session".into()))
     }
 
     fn snapshot(&mut self) -> Result<KernelSnapshot, KernelError> {
         let (State::Waiting(run), Some((output, _))) = (&mut self.state, &self.client) else {
-            return Err(KernelError::Unsupported("no program waits"));
+            return Err(KernelError::Unsupported("no program waits".into()));
         };
         let mut snapshot = run.snapshot()?;
         let output = output.save();

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use belljar_core::kernel::{CellObserver, KernelError};
 use belljar_core::{HeldWaitKind, Outcome, OutputCollector, Progress, ReplySender, Waker};
-use belljar_emscripten::recording::Recording;
 
 use super::exchange::RunCalls;
 use super::held_cell::{HeldCell, ReplayObserver, ReplayedCell, SleepingCell};
@@ -15,9 +14,6 @@ use super::session_kernel::WasmKernel;
 use super::wait_clock::{SavedClock, WaitClock};
 use crate::guest_protocol::ShellCell;
 use crate::steps::Step;
-
-/// The error of replaying a cell in another process.
-const NOT_HERE: KernelError = KernelError::Unsupported("cells are not replayed in worker processes");
 
 impl WasmKernel {
     /// Connects the cell of a restored snapshot, which is to be replayed, to an observer.
@@ -31,13 +27,11 @@ impl WasmKernel {
         observer: Arc<dyn CellObserver>,
         waker: Waker,
     ) -> Result<ReplySender, KernelError> {
-        let recorder = self.recorder.take().ok_or(KernelError::Unsupported("the waiting cell needs a recorder"))?;
-        let interpreter = self.interpreter.local().ok_or(NOT_HERE)?;
-        let recording = Recording::replay(recording, recorder.max_bytes, interpreter.stop_handle());
-        let recording = recording.map_err(|error| KernelError::IncompatibleSnapshot(error.into()))?;
+        let recorder =
+            self.recorder.take().ok_or(KernelError::Unsupported("the waiting cell needs a recorder".into()))?;
         self.install_for_replay(&cell, &*observer)?;
-        let observer: Arc<dyn CellObserver> =
-            Arc::new(ReplayObserver { inner: observer, is_replaying: recording.replaying_flag() });
+        let is_replaying = self.interpreter.start_replay(recording, recorder.max_bytes)?;
+        let observer: Arc<dyn CellObserver> = Arc::new(ReplayObserver { inner: observer, is_replaying });
         // The cell's output is made again, and collected again.
         let outputs = match self.unattached.take() {
             Some(waiting) => OutputCollector::restored(observer.clone(), waiting.output),
@@ -66,13 +60,11 @@ impl WasmKernel {
             None => ReplySender::new(std::sync::mpsc::channel().0, None),
         };
         // The arguments of the recorded steps have what the cell renews.
-        let interpreter = self.interpreter.local().ok_or(NOT_HERE)?;
-        interpreter.take_renewal();
-        recording.set_sleep_saver(Arc::new(SleepingCell { held: held.clone(), calls: calls.clone() }));
-        interpreter.host_mut().start_recording(recording);
-        interpreter.spent = Duration::from_micros(spent);
+        self.interpreter.drop_renewal();
+        self.interpreter.set_sleep_saver(Arc::new(SleepingCell { held: held.clone(), calls: calls.clone() }));
+        self.interpreter.set_spent(Duration::from_micros(spent));
         let limits = limits.with_timeout(own);
-        interpreter.set_wall_time(limits.wall_time);
+        self.interpreter.set_wall_time(limits.wall_time);
         let clock = WaitClock::restored(&limits, SavedClock::running(own_timeout, spent), Duration::ZERO);
         self.awaited = Some(Awaited { kind, replies: calls.as_ref().map_or(0, RunCalls::replies_left) });
         self.running = Some(RunningCell {
@@ -99,17 +91,9 @@ impl WasmKernel {
         let packages = packages.map_err(|error| {
             KernelError::IncompatibleSnapshot(format!("its packages are not available: {error}").into())
         })?;
-        let interpreter = self.interpreter.local().ok_or(NOT_HERE)?;
-        for layer in packages.layers_not_in(&self.packages) {
-            interpreter.files().add_layer(layer.clone());
-        }
+        self.interpreter.add_packages(&packages, &self.packages, progress)?;
         self.packages = packages;
         Ok(())
-    }
-
-    /// Returns whether the cell that waits has to be replayed before it can go on.
-    pub(super) fn is_replaying(&self) -> bool {
-        self.interpreter.recording().is_some_and(Recording::is_replaying)
     }
 
     /// Returns whether the cell, which is to be replayed, goes on after that: the line of input that is asked for again
@@ -129,13 +113,13 @@ impl WasmKernel {
         }
         loop {
             let step = self.interpreter.resume_cell();
-            if !self.is_replaying() {
+            if !self.interpreter.is_replaying() {
                 return step;
             }
             match step {
                 Ok(Step::Waiting(_)) => {}
                 Ok(Step::Completed(_)) => {
-                    self.interpreter.recording().inspect(|recording| recording.set_incomplete("it ended"));
+                    self.interpreter.end_replay();
                     return Err(Outcome::Success(None));
                 }
                 Err(outcome) => return Err(outcome),

@@ -114,7 +114,7 @@ impl RunInterpreter {
                 Ok(SavedInterpreter { data, renewal: interpreter.renewal(), spent: interpreter.spent })
             }
             Self::Isolated(interpreter) if interpreter.peak_memory > MAX_SAVED_MEMORY => {
-                Err(KernelError::Unsupported("code in a worker process with much memory waits there only"))
+                Err(KernelError::Unsupported("code in a worker process with much memory waits there only".into()))
             }
             Self::Isolated(interpreter) => {
                 let data = interpreter.process.save(SavedPart::State)?;

@@ -7,7 +7,6 @@ use belljar_core::kernel::{CellError, CellObserver, CellRequest, KernelError};
 use belljar_core::{
     CellResult, CellStatus, CellStep, EncodedValue, Outcome, OutputCollector, Progress, Stream, TOOLS_MODULE, Waker,
 };
-use belljar_emscripten::recording::Recording;
 use belljar_packages::{Dependencies, GeneralHint as _, Requirement, shorten_message};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -89,11 +88,10 @@ impl WasmKernel {
         let limits = limits.with_timeout(cell.timeout);
         self.interpreter.set_wall_time(limits.wall_time);
         let clock = WaitClock::new(&limits, cell.timeout);
-        if let (Some(held), Some(interpreter)) = (&held, self.interpreter.local()) {
+        if let Some(held) = &held {
             held.set_packages(installer.packages().wheel_ids().cloned().collect(), tried.clone());
-            let recording = Recording::new(held.recorder.max_bytes, interpreter.stop_handle());
-            recording.set_sleep_saver(Arc::new(SleepingCell { held: held.clone(), calls: calls.clone() }));
-            interpreter.host_mut().start_recording(recording);
+            let saver = Arc::new(SleepingCell { held: held.clone(), calls: calls.clone() });
+            self.interpreter.start_recording(held.recorder.max_bytes, saver);
             held.begin_step(Duration::ZERO);
         }
         Ok(RunningCell { observer, outputs, installer, tried, calls, is_resumable, clock, held })
@@ -160,9 +158,7 @@ impl WasmKernel {
     /// Ends a cell whose code has ended.
     pub(super) fn complete(&mut self, running: RunningCell, result: Result<ShellCell, Outcome>) -> CellResult {
         let RunningCell { observer, outputs, installer, tried, calls, is_resumable: _, clock, held: _ } = running;
-        if let Some(interpreter) = self.interpreter.local() {
-            interpreter.host_mut().stop_recording();
-        }
+        self.interpreter.stop_recording();
         self.interpreter.wait_for_connection_records();
         // The handlers hold the cell's output and its observer.
         self.interpreter.end_cell();

@@ -115,6 +115,7 @@ impl WasmKernel {
             Some(processes) => {
                 let (image, processes) = (&session_runtime.image, processes.clone());
                 let start = (SessionStart::New, Renewal::All);
+                let image = (image, session_runtime.kept_image.as_ref());
                 let session = IsolatedSession::start(processes, image, &packages, limits, start, mounts, progress)?;
                 KernelInterpreter::Isolated(Box::new(session))
             }
@@ -179,15 +180,9 @@ impl WasmKernel {
             ));
         };
         let is_isolated = backend.shared.processes.is_some();
-        let incompatible = |reason: &str| Err(KernelError::IncompatibleSnapshot(reason.into()));
         if metadata.isolated && !is_isolated {
-            return incompatible("it was saved by a worker process, and is restored with --isolation process only");
-        }
-        if is_isolated && session_runtime.image.id() != backend.session_runtime(progress)?.image.id() {
-            return incompatible("it was saved by another build of Belljar: --isolation thread can restore it");
-        }
-        if is_isolated && metadata.replay.is_some() {
-            return incompatible("its cell waits with its thread: --isolation thread can restore it");
+            let reason = "it was saved by a worker process, and is restored with --isolation process only";
+            return Err(KernelError::IncompatibleSnapshot(reason.into()));
         }
         let (start, recording) = match &metadata.replay {
             None => (&*snapshot.data, None),
@@ -210,7 +205,7 @@ impl WasmKernel {
             Some(processes) => {
                 let (image, limits) = (&session_runtime.image, backend.session_limits());
                 let start = (SessionStart::State(start), renewal);
-                let processes = processes.clone();
+                let (image, processes) = ((image, session_runtime.kept_image.as_ref()), processes.clone());
                 let session = IsolatedSession::start(processes, image, &packages, limits, start, mounts, progress)?;
                 KernelInterpreter::Isolated(Box::new(session))
             }
@@ -291,7 +286,7 @@ impl Kernel for WasmKernel {
             let execution_count = self.execution_count;
             return CellStep::Completed(CellResult { execution_count, status, outputs: Vec::new() });
         };
-        if self.is_replaying() {
+        if self.interpreter.is_replaying() {
             let step = self.replay(&running);
             return self.after_step(running, step);
         }
@@ -304,9 +299,8 @@ impl Kernel for WasmKernel {
     }
 
     fn record(&mut self, recorder: CellRecorder) -> bool {
-        let is_local = self.interpreter.local().is_some();
-        self.recorder = is_local.then_some(recorder);
-        is_local
+        self.recorder = Some(recorder);
+        true
     }
 
     fn exclude_wait(&mut self) {
@@ -316,7 +310,7 @@ impl Kernel for WasmKernel {
     }
 
     fn has_replies(&mut self) -> bool {
-        if self.is_replaying() {
+        if self.interpreter.is_replaying() {
             return self.has_replies_for_replay();
         }
         let Some(running) = &self.running else { return false };

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use belljar_core::kernel::{CellObserver, KernelError};
 use belljar_core::{OutputCollector, ReplySender, SavedOutput, Waker};
-use belljar_emscripten::recording::Recording;
 use serde::{Deserialize, Serialize};
 
 use super::exchange::{RunCalls, SavedCalls};
@@ -42,7 +41,7 @@ impl WasmKernel {
     /// Fails if the cell can go on at once, or exchanges values with its caller.
     pub(super) fn waiting_cell(&self) -> Result<Option<WaitingCell>, KernelError> {
         let Some(running) = &self.running else { return Ok(None) };
-        let unsupported = |reason| Err(KernelError::Unsupported(reason));
+        let unsupported = |reason: &'static str| Err(KernelError::Unsupported(reason.into()));
         if !running.is_resumable {
             return unsupported("a cell that exchanges values with its caller waits in its process only");
         }
@@ -74,7 +73,7 @@ impl WasmKernel {
         observer: Arc<dyn CellObserver>,
         waker: Waker,
     ) -> Result<ReplySender, KernelError> {
-        let waiting = self.unattached.take().ok_or(KernelError::Unsupported("no cell waits in the snapshot"))?;
+        let waiting = self.unattached.take().ok_or(KernelError::Unsupported("no cell waits in the snapshot".into()))?;
         let WaitingCell { output, tried, calls, clock, spent, taken } = waiting;
         let outputs = OutputCollector::restored(observer.clone(), output);
         let installer = self.installer(&observer);
@@ -103,11 +102,10 @@ impl WasmKernel {
         let limits = limits.with_timeout(own_timeout);
         self.interpreter.set_wall_time(limits.wall_time);
         let clock = WaitClock::restored(&limits, clock, asleep);
-        if let (Some(held), Some(interpreter)) = (&held, self.interpreter.local()) {
+        if let Some(held) = &held {
             held.set_packages(self.packages.wheel_ids().cloned().collect(), tried.clone());
-            let recording = Recording::new(held.recorder.max_bytes, interpreter.stop_handle());
-            recording.set_sleep_saver(Arc::new(SleepingCell { held: held.clone(), calls: calls.clone() }));
-            interpreter.host_mut().start_recording(recording);
+            let saver = Arc::new(SleepingCell { held: held.clone(), calls: calls.clone() });
+            self.interpreter.start_recording(held.recorder.max_bytes, saver);
         }
         self.running =
             Some(RunningCell { observer, outputs, installer, tried, calls, is_resumable: true, clock, held });

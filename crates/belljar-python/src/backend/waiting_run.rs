@@ -72,7 +72,7 @@ pub(super) fn is_run(snapshot: &KernelSnapshot) -> bool {
 
 /// Takes a snapshot of a run whose `attempt` waits.
 pub(super) fn save(run: &OneShotRun, attempt: &mut Attempt) -> Result<KernelSnapshot, KernelError> {
-    let unsupported = |reason| Err(KernelError::Unsupported(reason));
+    let unsupported = |reason: &'static str| Err(KernelError::Unsupported(reason.into()));
     if run.request.exchange.as_ref().is_some_and(|exchange| !exchange.is_resumable) {
         return unsupported("a run that exchanges values with its caller waits in its process only");
     }

@@ -73,7 +73,7 @@ pub enum MountedFileRequest {
     /// Reads from the offset on at most this number of bytes, which is at most [`MAX_TRANSFER`].
     Read(u64, u32),
     /// Writes at the offset at most [`MAX_TRANSFER`] bytes.
-    Write(u64, Vec<u8>),
+    Write(u64, #[serde(with = "serde_bytes")] Vec<u8>),
     /// Sets the size.
     Truncate(u64),
     /// Writes what is buffered to the storage.
@@ -98,7 +98,7 @@ pub enum MountReply {
     /// The entries, and whether these are all.
     Entries(Vec<MountedEntry>, bool),
     /// The bytes.
-    Bytes(Vec<u8>),
+    Bytes(#[serde(with = "serde_bytes")] Vec<u8>),
     /// The number of bytes that were written.
     Written(u32),
     /// The request was carried out.

@@ -10,6 +10,7 @@ use belljar_emscripten::Errno;
 use belljar_emscripten::fs::{Readiness, SocketFamily};
 use belljar_emscripten::network::ResolveError;
 use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
 
 /// The most bytes that a request reads or writes.
 pub const MAX_TRANSFER: usize = 256 << 10;
@@ -50,6 +51,7 @@ pub enum NetworkRequest {
         /// The connection.
         connection: ConnectionId,
         /// The bytes.
+        #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
     },
     /// Ends directions of a connection.
@@ -77,7 +79,7 @@ pub enum NetworkReply {
     /// The reply to [`NetworkRequest::State`].
     State(ConnectionState),
     /// The reply to [`NetworkRequest::Read`].
-    Read(Result<Vec<u8>, Errno>),
+    Read(Result<ByteBuf, Errno>),
     /// The reply to [`NetworkRequest::Write`]: the number of bytes that were sent.
     Written(Result<u32, Errno>),
     /// The reply to [`NetworkRequest::TakeError`].

@@ -197,8 +197,8 @@ impl HeldCellSaver for HeldRun {
                 Ok(is_saved) => cell.is_saved |= is_saved,
                 Err(error) => {
                     let reason = if let SessionError::Kernel(KernelError::Unsupported(reason)) = error {
-                        tracing::info!(reason, "a cell that holds its thread does not survive the end of the server");
-                        reason.to_owned()
+                        tracing::info!(%reason, "a cell that holds its thread does not survive the end of the server");
+                        reason.into_owned()
                     } else {
                         tracing::warn!(%error, "a cell that holds its thread is not saved");
                         error.to_string()

@@ -143,7 +143,7 @@ impl SessionState {
             Ok(snapshot) => snapshot,
             Err(KernelError::Unsupported(_)) if kernel.has_replies() => return Ok(false),
             Err(KernelError::Unsupported(reason)) => {
-                tracing::debug!(reason, "a waiting cell is not saved");
+                tracing::debug!(%reason, "a waiting cell is not saved");
                 durable.run.show_questions();
                 return Ok(false);
             }

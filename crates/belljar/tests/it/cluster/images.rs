@@ -5,22 +5,26 @@ use crate::harness::Belljar;
 use crate::serve::http::Listening;
 use crate::sessions::durable::{kill, open, run};
 
-#[test]
-fn session_continues_in_a_replica_that_lacks_its_image() {
+in_both_isolations! {
+    session_continues_in_a_replica_that_lacks_its_image
+}
+
+fn session_continues_in_a_replica_that_lacks_its_image(isolation: &str) {
+    let options = ["--isolation", isolation];
     let shared = Shared::new();
     let cache = tempfile::tempdir().unwrap();
     crate::packages::copy_parts(cache.path());
     let constraints = cache.path().join("constraints.txt");
     std::fs::write(&constraints, "ipython==9.1.0\n").unwrap();
     let earlier = Belljar::with_cache(cache.path()).env("UV_CONSTRAINT", &constraints);
-    let mut one = shared.wire(earlier, &[]);
+    let mut one = shared.wire(earlier, &options);
     let session = open(&mut one);
     run(&mut one, &session, "import IPython\nx = [1]");
     // It does not give its sessions up.
     kill(one);
     drop(cache);
     for value in ["[1]", "[1, 2]"] {
-        let mut two = shared.wire(Belljar::new(), &[]);
+        let mut two = shared.wire(Belljar::new(), &options);
         let answer = run(&mut two, &session, "(IPython.__version__, x)");
         assert_eq!(answer["result"], format!("('9.1.0', {value})"), "{answer:#}");
         run(&mut two, &session, "x = [1, 2]");

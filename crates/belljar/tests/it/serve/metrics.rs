@@ -271,10 +271,13 @@ fn queue_and_refused_calls_are_counted() {
     assert!(long >= 1.0, "{long}");
 }
 
+in_both_isolations! {
+    threads_that_waiting_code_holds_are_counted_and_named
+}
+
 /// Calls that wait in synchronous code use up the threads, and the error of the next call says so.
-#[test]
-fn threads_that_waiting_code_holds_are_counted_and_named() {
-    let options = ["--toolset", "all", "--max-concurrency", "2", "--max-queue", "0"];
+fn threads_that_waiting_code_holds_are_counted_and_named(isolation: &str) {
+    let options = ["--toolset", "all", "--max-concurrency", "2", "--max-queue", "0", "--isolation", isolation];
     let server = Listening::start("streamable-http-stateless", options);
     wait_for("the preparation of Python", || Scrape::of(&server).sum("belljar_running", &[]) == 0.0);
     let id = session(&server, "import asyncio");

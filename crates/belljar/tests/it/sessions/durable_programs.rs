@@ -236,12 +236,12 @@ fn check(servers: &Servers, wire: &mut Wire, seed: u64, code: &str) -> usize {
 #[test]
 fn programs_have_the_same_output_when_their_servers_are_killed() {
     let programs = std::env::var("BELLJAR_DURABLE_PROGRAMS").map_or(PROGRAMS, |number| number.parse().unwrap());
-    check_programs(programs, program);
+    check_programs(programs, &[], program);
 }
 
 /// Runs the programs of the first seeds in each way.
-pub(super) fn check_programs(programs: u64, program: fn(u64) -> String) {
-    let kills = on_servers(programs, &[], |servers, wire, seed| check(servers, wire, seed, &program(seed)));
+pub(super) fn check_programs(programs: u64, options: &[&str], program: fn(u64) -> String) {
+    let kills = on_servers(programs, options, |servers, wire, seed| check(servers, wire, seed, &program(seed)));
     // Each program asks at least once, and nearly all of them wait on the disk then.
     assert!(kills as u64 >= programs, "{kills} kills");
 }

@@ -10,10 +10,11 @@ use crate::wire::Wire;
 use serde_json::json;
 
 /// Starts a server whose image of sessions contains another IPython, as that of an earlier build would.
-fn serve_earlier(cache: &Path, data: &Path) -> Wire {
+fn serve_earlier(isolation: &str, cache: &Path, data: &Path) -> Wire {
     let constraints = cache.join("constraints.txt");
     std::fs::write(&constraints, "ipython==9.1.0\n").unwrap();
-    let options = ["stdio", "--toolset", "interpreter", "--data-dir", data.to_str().unwrap()];
+    let data = data.to_str().unwrap();
+    let options = ["stdio", "--toolset", "interpreter", "--isolation", isolation, "--data-dir", data];
     let mut command = Belljar::with_cache(cache).env("UV_CONSTRAINT", &constraints).args(options).into_command();
     command.stderr(Stdio::inherit());
     let mut wire = Wire::spawn(command);
@@ -34,11 +35,15 @@ fn kept(data: &Path) -> Vec<String> {
     names.filter(|name| name != "lock").collect()
 }
 
-#[test]
-fn session_of_an_earlier_build_continues_until_it_is_cleared() {
+in_both_isolations! {
+    session_of_an_earlier_build_continues_until_it_is_cleared
+    changed_kept_image_is_refused
+}
+
+fn session_of_an_earlier_build_continues_until_it_is_cleared(isolation: &str) {
     let (cache, data) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     crate::packages::copy_parts(cache.path());
-    let mut wire = serve_earlier(cache.path(), data.path());
+    let mut wire = serve_earlier(isolation, cache.path(), data.path());
     let ids = [open(&mut wire), open(&mut wire)];
     for id in &ids {
         run(&mut wire, id, "import IPython, json\nx = {'a': [1]}\nopen('f.txt', 'w').write('f')");
@@ -47,7 +52,7 @@ fn session_of_an_earlier_build_continues_until_it_is_cleared() {
     let [earlier] = &kept(data.path())[..] else { panic!("{:?}", kept(data.path())) };
     // The earlier build and its cache are gone.
     drop(cache);
-    let options = ["--data-dir", data.path().to_str().unwrap()];
+    let options = ["--data-dir", data.path().to_str().unwrap(), "--isolation", isolation];
     let check = "x['a'].append(2)\n(IPython.__version__, json.dumps(x), open('f.txt').read())";
     for result in [r#"('9.1.0', '{"a": [1, 2]}', 'f')"#, r#"('9.1.0', '{"a": [1, 2, 2]}', 'f')"#] {
         let mut wire = serve(options);
@@ -71,22 +76,21 @@ fn session_of_an_earlier_build_continues_until_it_is_cleared() {
     }
     end(wire);
     // The last session that needs it is removed on the command line.
-    let removed = Belljar::new().args(["sessions", "rm", &ids[1]]).args(options).run();
+    let removed = Belljar::new().args(["sessions", "rm", &ids[1]]).args(&options[..2]).run();
     assert_eq!(removed.status, Some(0), "{removed:?}");
     assert!(!kept(data.path()).contains(earlier));
     assert_eq!(kept(data.path()).len(), 1, "the image of the other session");
 }
 
-#[test]
-fn changed_kept_image_is_refused() {
+fn changed_kept_image_is_refused(isolation: &str) {
     let (cache, data) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     crate::packages::copy_parts(cache.path());
-    let mut wire = serve_earlier(cache.path(), data.path());
+    let mut wire = serve_earlier(isolation, cache.path(), data.path());
     let id = open(&mut wire);
     run(&mut wire, &id, "x = 1");
     end(wire);
     let earlier = data.path().join("bases").join(&kept(data.path())[0]);
-    let options = ["--data-dir", data.path().to_str().unwrap()];
+    let options = ["--data-dir", data.path().to_str().unwrap(), "--isolation", isolation];
     let error = || {
         let mut wire = serve(options);
         let answer = run(&mut wire, &id, "x");

@@ -60,9 +60,22 @@ print('after', age)
 shown = repr((drawn, times, names))
 (name, age, open('notes.txt').read(), same, time.monotonic() > drawn[4], time.time() > drawn[3])";
 
-#[test]
-fn input_is_answered_in_the_next_server() {
-    let fixture = Fixture::new(&[]);
+in_both_isolations! {
+    input_is_answered_in_the_next_server
+    wait_survives_several_servers_and_is_a_sessions_first_cell
+    input_is_answered_on_the_command_line
+    awaited_and_held_waits_follow_each_other
+    packages_and_libraries_of_the_cell_are_there_again
+    sleep_is_continued_in_the_next_server
+    cell_goes_to_sleep_while_it_holds_its_thread_and_interrupts_reach_it
+    interrupted_and_cleared_cells_do_not_come_back
+    input_is_answered_by_the_state_of_the_modern_era
+    cell_waits_on_when_the_server_ends_regularly
+    time_of_a_replay_does_not_count
+}
+
+fn input_is_answered_in_the_next_server(isolation: &str) {
+    let fixture = Fixture::new(&["--isolation", isolation]);
     let mut wire = fixture.serve();
     let id = open(&mut wire);
     run(&mut wire, &id, "kept = 'kept'");
@@ -89,9 +102,8 @@ fn input_is_answered_in_the_next_server() {
     assert_eq!(run(&mut wire, &id, "print(shown)")["output"][0], format!("{first}\n"));
 }
 
-#[test]
-fn wait_survives_several_servers_and_is_a_sessions_first_cell() {
-    let fixture = Fixture::new(&[]);
+fn wait_survives_several_servers_and_is_a_sessions_first_cell(isolation: &str) {
+    let fixture = Fixture::new(&["--isolation", isolation]);
     let mut wire = fixture.serve();
     let code = "import random\ndrawn = random.random()\nfirst = input(str(drawn))\nsecond = input(first)\n\
                 (first, second, str(drawn))";
@@ -121,9 +133,8 @@ fn wait_survives_several_servers_and_is_a_sessions_first_cell() {
     assert_eq!(result["result"], format!("('one', 'two', '{drawn}')"), "{result:#}");
 }
 
-#[test]
-fn input_is_answered_on_the_command_line() {
-    let fixture = Fixture::new(&[]);
+fn input_is_answered_on_the_command_line(isolation: &str) {
+    let fixture = Fixture::new(&["--isolation", isolation]);
     let mut wire = fixture.serve();
     let id = open(&mut wire);
     send_cell(&mut wire, &id, "name = input('Name?')\nname.upper()");
@@ -139,9 +150,8 @@ fn input_is_answered_on_the_command_line() {
     assert_eq!(result_of_only_run(&mut wire)["result"], "'ADA'");
 }
 
-#[test]
-fn awaited_and_held_waits_follow_each_other() {
-    let fixture = Fixture::new(&[]);
+fn awaited_and_held_waits_follow_each_other(isolation: &str) {
+    let fixture = Fixture::new(&["--isolation", isolation]);
     let mut wire = fixture.serve();
     let id = open(&mut wire);
     let code = "import asyncio, random\nfrom tools import t\nlog = [random.random()]\n\
@@ -167,9 +177,8 @@ fn awaited_and_held_waits_follow_each_other() {
     assert_eq!(fixture.calls(), ["append one", "append call 1", "append end"]);
 }
 
-#[test]
-fn packages_and_libraries_of_the_cell_are_there_again() {
-    let fixture = Fixture::new(&[]);
+fn packages_and_libraries_of_the_cell_are_there_again(isolation: &str) {
+    let fixture = Fixture::new(&["--isolation", isolation]);
     let mut wire = fixture.serve();
     let id = open(&mut wire);
     let code = "import humanize, inflection\nfrom pydantic import BaseModel\n\
@@ -185,9 +194,8 @@ fn packages_and_libraries_of_the_cell_are_there_again() {
     assert_eq!(result["result"], "('x', '1,234,567', 'sessions', 5)", "{result:#}");
 }
 
-#[test]
-fn sleep_is_continued_in_the_next_server() {
-    let fixture = Fixture::new(&[]);
+fn sleep_is_continued_in_the_next_server(isolation: &str) {
+    let fixture = Fixture::new(&["--isolation", isolation]);
     for sleep in ["time.sleep(12)", "asyncio.run(asyncio.sleep(12))", "select.poll().poll(12_000)"] {
         let mut wire = fixture.serve();
         let id = open(&mut wire);
@@ -212,9 +220,8 @@ fn sleep_is_continued_in_the_next_server() {
     }
 }
 
-#[test]
-fn cell_goes_to_sleep_while_it_holds_its_thread_and_interrupts_reach_it() {
-    let fixture = Fixture::new(&["--sleep-after", "0.2", "--max-concurrency", "1"]);
+fn cell_goes_to_sleep_while_it_holds_its_thread_and_interrupts_reach_it(isolation: &str) {
+    let fixture = Fixture::new(&["--isolation", isolation, "--sleep-after", "0.2", "--max-concurrency", "1"]);
     let mut wire = fixture.serve();
     let (id, other) = (open(&mut wire), open(&mut wire));
     let code = "import random\nx = random.random()\nprint('once')\nline = input(str(x))\n(line, str(x))";
@@ -237,9 +244,8 @@ fn cell_goes_to_sleep_while_it_holds_its_thread_and_interrupts_reach_it() {
     assert_eq!(run(&mut wire, &id, "y")["result"], "5");
 }
 
-#[test]
-fn interrupted_and_cleared_cells_do_not_come_back() {
-    let fixture = Fixture::new(&[]);
+fn interrupted_and_cleared_cells_do_not_come_back(isolation: &str) {
+    let fixture = Fixture::new(&["--isolation", isolation]);
     let mut wire = fixture.serve();
     let id = open(&mut wire);
     run(&mut wire, &id, "x = 1");
@@ -270,9 +276,8 @@ fn interrupted_and_cleared_cells_do_not_come_back() {
     assert!(runs(&mut wire).iter().all(|run| run["status"] == "completed"), "{:?}", runs(&mut wire));
 }
 
-#[test]
-fn input_is_answered_by_the_state_of_the_modern_era() {
-    let fixture = Fixture::new(&[]);
+fn input_is_answered_by_the_state_of_the_modern_era(isolation: &str) {
+    let fixture = Fixture::new(&["--isolation", isolation]);
     let arguments = json!({ "code": "import random\nx = random.random()\n(input('one'), input(str(x)), str(x))" });
     let call = |more: Value| {
         let mut params = json!({ "name": "execute_code", "arguments": arguments });
@@ -306,9 +311,8 @@ fn input_is_answered_by_the_state_of_the_modern_era() {
     assert_eq!(fields(&done)["result"], format!("('a', 'b', '{drawn}')"), "{done:#}");
 }
 
-#[test]
-fn cell_waits_on_when_the_server_ends_regularly() {
-    let fixture = Fixture::new(&[]);
+fn cell_waits_on_when_the_server_ends_regularly(isolation: &str) {
+    let fixture = Fixture::new(&["--isolation", isolation]);
     let mut wire = fixture.serve();
     let id = open(&mut wire);
     send_cell(&mut wire, &id, "x = input('?')\nx * 2");
@@ -321,9 +325,8 @@ fn cell_waits_on_when_the_server_ends_regularly() {
     assert_eq!(answer(&mut wire, &asked, "ab", call)["result"], "'abab'");
 }
 
-#[test]
-fn time_of_a_replay_does_not_count() {
-    let fixture = Fixture::new(&["--session-timeout", "600"]);
+fn time_of_a_replay_does_not_count(isolation: &str) {
+    let fixture = Fixture::new(&["--isolation", isolation, "--session-timeout", "600"]);
     let mut wire = fixture.serve();
     let id = open(&mut wire);
     let code = "import time\nend = time.process_time() + 3\nn = 0\nwhile n < 60_000_000: n += 1\n\

@@ -1,5 +1,6 @@
 //! Workers that an attacker has taken over, as the broker sees them: a Python program in place of template and worker.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,9 +8,10 @@ use belljar_core::kernel::KernelError;
 use belljar_core::{ExitReason, LimitKind, Limits, MeterScope, NoProgress, Stream, current_meter};
 use belljar_emscripten::network::ResolveError;
 use belljar_python::isolation::{
-    ChangeObserver, FileReply, FileRequest, InterpreterProcess, InterpreterProcesses as _, MountReply, MountRequest,
-    MountResult, NetworkReply, NetworkRequest, ProcessCall, ProcessHost, ProcessHostCall, ProcessHostReply,
-    RemoteSignals, RunStart, SavedPart, SessionProcess, SessionRequest, SessionStart,
+    CallRecording, ChangeObserver, FileReply, FileRequest, HostCallFailure, InterpreterProcess,
+    InterpreterProcesses as _, MountReply, MountRequest, MountResult, NetworkReply, NetworkRequest, ProcessCall,
+    ProcessHost, ProcessHostCall, ProcessHostReply, RecordingHost, RemoteCaller, RunStart, SavedPart, SessionProcess,
+    SessionRequest, SessionStart,
 };
 use belljar_python::packages::PackageSet;
 use belljar_python::{GuestFunction, GuestReturn, Options, Python, on_guest_thread};
@@ -18,191 +20,31 @@ use belljar_worker::{WorkerOptions, WorkerPool};
 use crate::harness::cache;
 
 /// A template whose workers send what is named by its first argument.
-const TEMPLATE: &str = r#"
-import array, json, os, select, signal, socket, struct, sys, time
-
-mode = sys.argv[1]
-host = socket.socket(fileno=0)
-
-def frame(payload):
-    return struct.pack("<I", len(payload)) + payload
-
-def text(value):
-    length, encoded = len(value), b""
-    while length > 127:
-        encoded += bytes([length & 127 | 128])
-        length >>= 7
-    return encoded + bytes([length]) + value
-
-READY, OUTPUT = frame(b"\0"), lambda data: frame(b"\1\0" + text(data))
-def files(names):
-    length, encoded = len(names), b""
-    while length > 127:
-        encoded += bytes([length & 127 | 128])
-        length >>= 7
-    return encoded + bytes([length]) + b"".join(text(name) + text(b"bytes") for name in names)
-
-CALL = lambda name, request, names=(): frame(b"\2" + text(name) + text(request) + files(names) + b"\0\0")
-RETURNED = lambda result, names=(): frame(b"\3\0" + text(result) + files(names) + b"\0\0")
-VALUE = RETURNED(b'{"kind": "value", "value": "1", "text": "1"}')
-SENT = {
-    "nothing-wrong": [READY, OUTPUT(b"x"), VALUE],
-    "garbage": [READY, b"\xff" * 100],
-    "not-ready": [VALUE],
-    "ready-twice": [READY, READY],
-    "unknown-message": [READY, frame(b"\x0c")],
-    "too-long": [READY, struct.pack("<I", 0xffffffff)],
-    "long-and-silent": [READY, struct.pack("<I", 128 << 20)],
-    "bytes-left-over": [READY, frame(b"\0\0")],
-    "invalid-text": [READY, frame(b"\3\0\2\xff\xff\0\0\0")],
-    "two-results": [READY, VALUE + VALUE],
-    "empty-output": [READY, OUTPUT(b""), VALUE],
-    "long-output": [READY, OUTPUT(b"x" * 70_000), VALUE],
-    "endless-output": [READY] + [OUTPUT(b"x" * 60_000)] * 40,
-    "long-name": [READY, CALL(b"n" * 100, b"{}"), VALUE],
-    "path-as-name": [READY, CALL(b"takes_images", b"null", [b"../x"]), VALUE],
-    "empty-name": [READY, CALL(b"takes_images", b"null", [b""]), VALUE],
-    "path-of-result": [READY, RETURNED(b"{}", [b"/etc/x"])],
-    "many-buffers": [READY, RETURNED(b"{}", [b"out-%d" % at for at in range(10_001)])],
-    "deep-result": [READY, RETURNED(b"[" * 1_000_000)],
-    "end": [READY],
-}
-
-GROW = lambda number: frame(b"\x08" + number)
-SENT |= {
-    "works": [READY, VALUE],
-    "unasked-growth": [READY, GROW(b"\x80\x80\x04"), VALUE],
-    "growth-by-nothing": [READY, GROW(b"\0"), VALUE],
-    # Beyond the limit of one interpreter.
-    "growth-beyond-the-limit": [READY, GROW(b"\x80\x80\x80\x80\x08"), VALUE],
-}
-
-RESOLVE, WAITING = frame(b"\x09\0\x01n\0\0"), frame(b"\x0a")
-SENT |= {
-    "resolves": [READY, RESOLVE, VALUE],
-    "unknown-connection": [READY, frame(b"\x09\2\7"), VALUE],
-    "unknown-request": [READY, frame(b"\x09\x63"), VALUE],
-    "waits": [READY, WAITING, WAITING, VALUE],
-    "waits-and-is-silent": [READY, WAITING],
-    "directory": [READY, frame(b"\x0b\0\0\0\1f"), VALUE],
-    "unknown-directory": [READY, frame(b"\x0b\0\1\0\1f"), VALUE],
-    "unknown-file": [READY, frame(b"\x0b\1\7\0"), VALUE],
-    "unknown-operation": [READY, frame(b"\x0b\0\0\x63"), VALUE],
-}
-
-# Waits for the next command.
-COMMAND = None
-STARTED = frame(b"\4\0")
-PART, SAVED = frame(b"\6" + text(b"state")), frame(b"\7\0")
-SESSION = [COMMAND, READY, STARTED, COMMAND]
-SENT |= {
-    "session": SESSION + [PART, PART, SAVED],
-    "refused-session": [COMMAND, READY, frame(b"\4\1" + text(b"no memory"))],
-    "started-twice": [COMMAND, READY + STARTED + STARTED],
-    "result-as-start": [COMMAND, READY, VALUE],
-    "long-refusal": [COMMAND, READY, frame(b"\4\1" + text(b"x" * 5000))],
-    "refused-save": SESSION + [frame(b"\7\1" + text(b"too large"))],
-    "empty-part": SESSION + [frame(b"\6\0"), SAVED],
-    "long-part": SESSION + [frame(b"\6" + text(b"x" * (1 << 20 | 1))), SAVED],
-    "saved-twice": SESSION + [PART + SAVED + SAVED],
-    "output-as-part": SESSION + [OUTPUT(b"x"), SAVED],
-    "end-of-session": SESSION,
-    "read": SESSION + [frame(b"\5\1\0" + text(b"ab"))],
-    "read-too-much": SESSION + [frame(b"\5\1\0" + text(b"abc"))],
-    "list-as-read": SESSION + [frame(b"\5\0\0")],
-    "written-as-read": SESSION + [frame(b"\5\2\0")],
-    "state-as-read": SESSION + [PART],
-    "file-of-call": SESSION + [PART],
-    "unasked-start": SESSION + [STARTED],
-    "endless-parts": SESSION,
-    "session-silent": SESSION[:3],
-}
-
-def worker(channel):
-    for part in SENT[mode]:
-        if part is COMMAND:
-            channel.recv(1 << 17)
-        else:
-            channel.sendall(part)
-    if mode == "endless-parts":
-        while True:
-            channel.sendall(frame(b"\6" + text(b"x" * (1 << 20))))
-    if mode == "end-of-session":
-        return
-    if mode == "endless-calls":
-        while True:
-            channel.sendall(CALL(b"takes_images", b"null"))
-    if mode == "endless-waits":
-        while True:
-            channel.sendall(WAITING)
-    if mode == "endless-requests":
-        while True:
-            channel.sendall(RESOLVE)
-            channel.recv(1 << 17)
-    if mode == "ends-before-a-reply":
-        # The commands are read, and the reply to the call is not.
-        channel.recv(1 << 17)
-        channel.sendall(CALL(b"takes_images", b"null"))
-        select.select([channel], [], [])
-        return
-    if mode == "grows":
-        channel.recv(1 << 17)
-        held = []
-        while True:
-            held.append(bytearray(b"x") * (16 << 20))
-            time.sleep(0.03)
-    if mode == "works":
-        while True:
-            pass
-    if mode == "endless-growth":
-        while True:
-            channel.sendall(GROW(b"\x80\x80\x04"))
-    if mode == "grows-when-granted":
-        channel.recv(1 << 17)
-        granted = 0
-        while True:
-            # 16 MB
-            channel.sendall(GROW(b"\x80\x80\x80\x08"))
-            if channel.recv(1 << 10)[-1] == 0:
-                break
-            granted += 1
-        channel.sendall(OUTPUT(b"x" * granted) + VALUE)
-    if mode != "end":
-        time.sleep(600)
-
-def main():
-    host.recv(1 << 17)
-    host.send(json.dumps({"Ready": {"without_namespaces": None, "without_landlock": None}}).encode())
-    while True:
-        data, ancillary, _, _ = host.recvmsg(1 << 17, socket.CMSG_SPACE(8))
-        if not data:
-            return
-        channel, control = array.array("i", ancillary[0][2])
-        child = os.fork()
-        if child == 0:
-            host.close()
-            try:
-                worker(socket.socket(fileno=channel))
-            finally:
-                os._exit(0)
-        os.close(channel)
-        os.close(control)
-        pidfd = os.pidfd_open(child)
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [pidfd]))]
-        host.sendmsg([json.dumps({"Forked": json.loads(data)["number"]}).encode()], rights)
-        os.close(pidfd)
-
-for other in "endless-calls", "endless-growth", "endless-requests", "endless-waits", "ends-before-a-reply", "grows", "grows-when-granted":
-    SENT[other] = [READY]
-signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-main()
-"#;
+const TEMPLATE: &str = include_str!("hostile_worker.py");
 
 /// A host that counts what it receives.
 #[derive(Default)]
 pub(super) struct CountingHost {
     pub(super) output: usize,
-    calls: usize,
+    pub(super) calls: usize,
+    pub(super) saved: Vec<Vec<u8>>,
+    pub(super) ended_sleeps: usize,
+    pub(super) ended_replays: usize,
+}
+
+impl RecordingHost for CountingHost {
+    fn on_sleep(&mut self, _: Duration, save: &dyn Fn() -> Result<Vec<u8>, Cow<'static, str>>) {
+        self.saved.extend(save());
+    }
+
+    fn end_sleep(&mut self) -> Result<(), String> {
+        self.ended_sleeps += 1;
+        Ok(())
+    }
+
+    fn end_replay(&mut self) {
+        self.ended_replays += 1;
+    }
 }
 
 impl ProcessHost for CountingHost {
@@ -210,9 +52,16 @@ impl ProcessHost for CountingHost {
         self.output += bytes.len();
     }
 
-    fn host_call(&mut self, _: ProcessHostCall<'_>, _: &dyn RemoteSignals) -> Result<ProcessHostReply, String> {
+    fn host_call(
+        &mut self,
+        _: ProcessHostCall<'_>,
+        caller: &dyn RemoteCaller,
+    ) -> Result<ProcessHostReply, HostCallFailure> {
         self.calls += 1;
-        Ok(ProcessHostReply { text: "true".into(), files: Vec::new(), layers: Vec::new() })
+        if let Ok(recording) = caller.save(b"state") {
+            self.saved.push(recording);
+        }
+        Ok(ProcessHostReply { text: "true".into(), files: Vec::new(), layers: Vec::new(), incomplete: None })
     }
 
     fn mounts(&mut self, request: MountRequest) -> Option<MountResult> {
@@ -233,7 +82,7 @@ impl ProcessHost for CountingHost {
 }
 
 /// Returns a call that runs code.
-fn run_call(limits: &Limits) -> ProcessCall<'_> {
+pub(super) fn run_call(limits: &Limits) -> ProcessCall<'_> {
     ProcessCall {
         function: GuestFunction::Run,
         arguments: "{}",
@@ -242,6 +91,7 @@ fn run_call(limits: &Limits) -> ProcessCall<'_> {
         is_new_cell: false,
         asleep: Duration::ZERO,
         network: false,
+        recording: CallRecording::None,
     }
 }
 
@@ -250,19 +100,28 @@ fn call(mode: &str) -> (GuestReturn, bool, CountingHost) {
     call_and_then(mode, |_| {})
 }
 
+/// Calls an interpreter in a worker that behaves like `mode`, with code that is recorded.
+pub(super) fn call_recorded(mode: &str) -> (GuestReturn, bool, CountingHost) {
+    call_with(mode, |call| ProcessCall { recording: CallRecording::New { max_bytes: 1000 }, ..call }, |_| {})
+}
+
 /// Calls an interpreter in a worker that behaves like `mode`, on the current meter, and does something before the
 /// interpreter is dropped.
 pub(super) fn call_and_then(
     mode: &str,
     then: impl FnOnce(&dyn InterpreterProcess) + Send,
 ) -> (GuestReturn, bool, CountingHost) {
-    call_with_network(mode, false, then)
+    call_with(mode, |call| call, then)
 }
 
-/// Does the same with code that has a network or not.
-fn call_with_network(
+/// Calls an interpreter in a worker that behaves like `mode`, with code that has a network or not.
+fn call_with_network(mode: &str, network: bool) -> (GuestReturn, bool, CountingHost) {
+    call_with(mode, |call| ProcessCall { network, ..call }, |_| {})
+}
+
+fn call_with(
     mode: &str,
-    network: bool,
+    change: impl FnOnce(ProcessCall<'_>) -> ProcessCall<'_> + Send,
     then: impl FnOnce(&dyn InterpreterProcess) + Send,
 ) -> (GuestReturn, bool, CountingHost) {
     let meter = current_meter();
@@ -280,8 +139,7 @@ fn call_with_network(
         let start = RunStart { image: python.base(), limits: &limits, owner: Some(&owner), mounts: &[], state: None };
         let mut process = pool.start(&start, &NoProgress).unwrap();
         let mut host = CountingHost::default();
-        let call = ProcessCall { network, ..run_call(&limits) };
-        let returned = process.call(&call, &mut host).returned;
+        let returned = process.call(&change(run_call(&limits)), &mut host).returned;
         // A handle of an interpreter that has ended does nothing.
         process.interrupt_handle().interrupt();
         then(&*process);
@@ -295,7 +153,7 @@ fn read_request() -> FileRequest {
 }
 
 /// Has `work` use a session in a worker that behaves like `mode`.
-fn with_session<T: Send>(
+pub(super) fn with_session<T: Send>(
     mode: &str,
     work: impl FnOnce(Result<Box<dyn SessionProcess>, KernelError>, &Limits) -> T + Send,
 ) -> T {
@@ -312,9 +170,9 @@ fn with_session<T: Send>(
     let worked = on_guest_thread(|| {
         let pool = WorkerPool::new(&options, &limits, WorkerOptions { command, ..WorkerOptions::default() }).unwrap();
         let packages = PackageSet::empty();
-        let request =
-            SessionRequest { packages: &packages, limits: &limits, memory: 0, start: SessionStart::New, mounts: &[] };
-        work(pool.start_session(&request, &NoProgress), &limits)
+        let (packages, limits, start) = (&packages, &limits, SessionStart::New);
+        let request = SessionRequest { packages, kept_image: None, limits, memory: 0, start, mounts: &[] };
+        work(pool.start_session(&request, &NoProgress), limits)
     });
     worked.unwrap()
 }
@@ -437,7 +295,7 @@ fn requests_to_the_network_are_handled_only_for_code_that_has_one() {
         ("unknown-connection", true, true, 1),
         ("unknown-request", true, true, 0),
     ] {
-        let (returned, is_dead, host) = call_with_network(mode, network, |_| {});
+        let (returned, is_dead, host) = call_with_network(mode, network);
         let is_crash = matches!(returned.result, Err(ExitReason::Crash(_)));
         assert_eq!((is_crash, is_dead, host.calls), (is_error, is_error, requests), "{mode} {network}: {returned:?}");
     }
@@ -446,7 +304,7 @@ fn requests_to_the_network_are_handled_only_for_code_that_has_one() {
         ("endless-waits", LimitKind::WaitTime),
         ("endless-requests", LimitKind::WallTime),
     ] {
-        let (returned, is_dead, _) = call_with_network(mode, true, |_| {});
+        let (returned, is_dead, _) = call_with_network(mode, true);
         let is_limit = matches!(returned.result, Err(ExitReason::Limit(reached)) if reached == limit);
         assert!(is_limit && is_dead, "{mode}: {returned:?}");
     }

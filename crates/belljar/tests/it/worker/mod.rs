@@ -4,6 +4,7 @@
 mod calls;
 mod endings;
 mod hostile;
+mod hostile_recordings;
 mod hostile_use;
 mod owners;
 mod processes;

@@ -3,9 +3,15 @@
 use super::super::durable::{Fixture, kill, open, question, reply, result_of_only_run, runs, send_cell, wait_for};
 use super::{answer, attend, message};
 
-#[test]
-fn calls_without_await_are_approved_in_the_next_server_and_sent_once() {
-    let fixture = Fixture::new(&[]);
+in_both_isolations! {
+    calls_without_await_are_approved_in_the_next_server_and_sent_once
+    call_that_was_sent_is_not_sent_twice
+    loop_of_its_own_goes_on_with_its_timers
+    replies_that_the_code_has_not_received_survive
+}
+
+fn calls_without_await_are_approved_in_the_next_server_and_sent_once(isolation: &str) {
+    let fixture = Fixture::new(&["--isolation", isolation]);
     let mut wire = fixture.serve();
     let id = open(&mut wire);
     let code = "from tools import t\nprint('before')\none = t.append(text='a').result()\nprint(one)\n\
@@ -27,9 +33,8 @@ fn calls_without_await_are_approved_in_the_next_server_and_sent_once() {
     assert_eq!(fixture.calls(), ["append a", "append b"]);
 }
 
-#[test]
-fn call_that_was_sent_is_not_sent_twice() {
-    let fixture = Fixture::new(&["--approve", "none"]);
+fn call_that_was_sent_is_not_sent_twice(isolation: &str) {
+    let fixture = Fixture::new(&["--isolation", isolation, "--approve", "none"]);
     let mut wire = fixture.serve();
     let id = open(&mut wire);
     let code = "import tools\nfrom tools import t\nfirst = t.append(text='a').result()\n\
@@ -44,9 +49,8 @@ fn call_that_was_sent_is_not_sent_twice() {
     assert_eq!(fixture.calls(), ["append a", "hang_append b"]);
 }
 
-#[test]
-fn loop_of_its_own_goes_on_with_its_timers() {
-    let fixture = Fixture::new(&[]);
+fn loop_of_its_own_goes_on_with_its_timers(isolation: &str) {
+    let fixture = Fixture::new(&["--isolation", isolation]);
     let mut wire = fixture.serve();
     let id = open(&mut wire);
     let code = "import asyncio, threading\nfrom tools import t\n\
@@ -63,9 +67,8 @@ fn loop_of_its_own_goes_on_with_its_timers() {
     assert_eq!(fixture.calls(), ["append a"]);
 }
 
-#[test]
-fn replies_that_the_code_has_not_received_survive() {
-    let fixture = Fixture::new(&[]);
+fn replies_that_the_code_has_not_received_survive(isolation: &str) {
+    let fixture = Fixture::new(&["--isolation", isolation]);
     let mut wire = fixture.serve();
     let id = open(&mut wire);
     let code = "import asyncio\nfrom tools import t\nasync def main():\n\

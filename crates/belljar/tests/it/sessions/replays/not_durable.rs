@@ -6,9 +6,16 @@ use super::super::durable::{Fixture, kill, open, question, reply, run, runs, sen
 use super::{answer, attend};
 use crate::wheels::Wheels;
 
-#[test]
-fn cell_with_a_recording_beyond_its_limit_is_lost_and_says_so() {
-    let fixture = Fixture::new(&["--replay-memory", "4KB"]);
+in_both_isolations! {
+    cell_with_a_recording_beyond_its_limit_is_lost_and_says_so
+    changed_byte_of_a_recording_is_refused
+    cell_that_reads_a_directory_of_the_host_waits_in_its_process_only
+    cell_with_a_folder_waits_in_its_process_only
+    cell_that_installs_a_package_waits_in_its_process_only
+}
+
+fn cell_with_a_recording_beyond_its_limit_is_lost_and_says_so(isolation: &str) {
+    let fixture = Fixture::new(&["--isolation", isolation, "--replay-memory", "4KB"]);
     let mut wire = fixture.serve();
     let id = open(&mut wire);
     run(&mut wire, &id, "import os\nx = 1");
@@ -30,9 +37,8 @@ fn cell_with_a_recording_beyond_its_limit_is_lost_and_says_so() {
     assert_eq!(answer(&mut wire, &asked, "a", call)["result"], "('a', 2)");
 }
 
-#[test]
-fn changed_byte_of_a_recording_is_refused() {
-    let fixture = Fixture::new(&[]);
+fn changed_byte_of_a_recording_is_refused(isolation: &str) {
+    let fixture = Fixture::new(&["--isolation", isolation]);
     let mut wire = fixture.serve();
     let id = open(&mut wire);
     run(&mut wire, &id, "x = 1");
@@ -51,11 +57,10 @@ fn changed_byte_of_a_recording_is_refused() {
     assert_eq!(run(&mut wire, &id, "x")["result"], "1");
 }
 
-#[test]
-fn cell_that_reads_a_directory_of_the_host_waits_in_its_process_only() {
+fn cell_that_reads_a_directory_of_the_host_waits_in_its_process_only(isolation: &str) {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("data.txt"), "data").unwrap();
-    let fixture = Fixture::new(&["--mount", &format!("{}:/data", folder.path().display())]);
+    let fixture = Fixture::new(&["--isolation", isolation, "--mount", &format!("{}:/data", folder.path().display())]);
     let mut wire = fixture.serve();
     let id = open(&mut wire);
     send_cell(&mut wire, &id, "open('/data/data.txt').read() + input('?')");
@@ -73,10 +78,9 @@ fn cell_that_reads_a_directory_of_the_host_waits_in_its_process_only() {
     assert_eq!(answer(&mut wire, &asked, "x", call)["result"], "'x'", "{cell}");
 }
 
-#[test]
-fn cell_with_a_folder_waits_in_its_process_only() {
+fn cell_with_a_folder_waits_in_its_process_only(isolation: &str) {
     let folder = tempfile::tempdir().unwrap();
-    let fixture = Fixture::new(&["--files", folder.path().to_str().unwrap()]);
+    let fixture = Fixture::new(&["--isolation", isolation, "--files", folder.path().to_str().unwrap()]);
     let mut wire = fixture.serve();
     let id = open(&mut wire);
     send_cell(&mut wire, &id, "open('data.txt', 'w').write('data')\ninput('?')");
@@ -85,10 +89,9 @@ fn cell_with_a_folder_waits_in_its_process_only() {
     assert!(listed[0]["note"].as_str().unwrap().contains("a directory of the host"), "{listed:?}");
 }
 
-#[test]
-fn cell_that_installs_a_package_waits_in_its_process_only() {
+fn cell_that_installs_a_package_waits_in_its_process_only(isolation: &str) {
     let wheels = Wheels::new().with("laterinstalled", "1.0", &[("laterinstalled.py", "x = 1")]);
-    let fixture = Fixture::new(&["--offline", "--find-links", wheels.path()]);
+    let fixture = Fixture::new(&["--isolation", isolation, "--offline", "--find-links", wheels.path()]);
     let mut wire = fixture.serve();
     let id = open(&mut wire);
     let code = "%pip install -q laterinstalled\n__import__('later' + 'installed').x, input('?')";
