@@ -138,7 +138,7 @@ pub trait SessionProcess: InterpreterProcess {
     /// Fails if the process has ended.
     fn files(&mut self, request: &FileRequest) -> Result<FileReply, KernelError>;
 
-    /// Prepares the replay of a recording, which goes on as a recording of at most `max_bytes`. The next call begins it.
+    /// Prepares the replay of a recording, which goes on as one of at most `max_bytes`. The next call begins it.
     ///
     /// # Errors
     /// Fails if the process has ended, and with [`KernelError::IncompatibleSnapshot`] if the recording is damaged.

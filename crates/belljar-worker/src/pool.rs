@@ -312,6 +312,8 @@ impl Shared {
             known: Mutex::default(),
             taken: Condvar::new(),
         });
+        let (packages, for_sessions) = (parts.wheels.len(), parts.is_session);
+        tracing::debug!(packages, for_sessions, "a template of worker processes is ready");
         let maintained = Arc::downgrade(&started);
         std::thread::Builder::new().name("workers".into()).spawn(move || maintain(&maintained))?;
         Ok(workers.insert(started).clone())

@@ -60,7 +60,10 @@ async fn measure() -> Finding<()> {
         clients.insert(server.name, client);
     }
     let options: Vec<String> = servers.iter().map(ToolServer::option).collect();
-    let belljar = McpServerStdio::new(program()).arg("stdio").args(&options).args(["--approve", "none"]);
+    let belljar = McpServerStdio::new(program())
+        .args(["stdio", "--isolation", "thread"])
+        .args(&options)
+        .args(["--approve", "none"]);
     let belljar = belljar.timeout(Duration::from_secs(120)).build();
     let running = belljar.connect().await?;
     let code_definitions = definitions(&belljar.list_tools().await?);

@@ -141,7 +141,11 @@ async fn idle_servers() -> Finding<()> {
     let options: Vec<String> = (0..SERVERS).map(names).collect();
     let belljar = |options: &[String]| {
         let program = program();
-        McpServerStdio::new(program).arg("stdio").args(options).timeout(Duration::from_secs(120)).build()
+        McpServerStdio::new(program)
+            .args(["stdio", "--isolation", "thread"])
+            .args(options)
+            .timeout(Duration::from_secs(120))
+            .build()
     };
     let (with, without) = (belljar(&options), belljar(&[]));
     let (mut times_with, mut times_without) = (Sample::default(), Sample::default());

@@ -1,4 +1,4 @@
-//! The isolation of interpreters within a server: threads of its process, or worker processes.
+//! The isolation of interpreters within a server: worker processes, or threads of its process.
 
 use belljar_core::Limits;
 use clap::{Args, ValueEnum};
@@ -9,46 +9,43 @@ use crate::command_error::CommandError;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Sandbox")]
 pub(crate) struct IsolationOptions {
-    /// Isolation of interpreters from the server.
-    #[arg(long, value_enum, default_value_t, hide_short_help = true)]
-    isolation: Isolation,
+    /// Isolation of interpreters from the server [default: process, and thread on other systems than Linux].
+    #[arg(long, value_enum, hide_short_help = true)]
+    isolation: Option<Isolation>,
     /// Number of runs after which a worker process is replaced.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..), hide_short_help = true)]
     worker_runs: u32,
 }
 
 /// The isolation of interpreters.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Isolation {
-    /// On threads of the server.
-    #[default]
-    Thread,
     /// In worker processes that reach files and the network through the server only. Each serves one client, or one
     /// session. Linux only.
     Process,
+    /// On threads of the server.
+    Thread,
 }
 
 impl IsolationOptions {
     /// Returns whether interpreters run in worker processes.
     pub(crate) fn is_process(&self) -> bool {
-        self.isolation == Isolation::Process
+        self.isolation.unwrap_or(if cfg!(target_os = "linux") { Isolation::Process } else { Isolation::Thread })
+            == Isolation::Process
     }
 
-    /// Checks that nothing is asked for that worker processes cannot do. `others` are options with whether they are
-    /// given.
-    pub(crate) fn check(&self, others: &[(&str, bool)]) -> Result<(), CommandError> {
-        if !self.is_process() {
-            return Ok(());
-        }
-        if !cfg!(target_os = "linux") {
-            return Err(CommandError::new("--isolation process requires Linux").with_hint("leave it out"));
-        }
-        match others.iter().find(|(_, given)| *given) {
-            Some((option, _)) => Err(CommandError::new(format!(
-                "--isolation process cannot be used with {option}: worker processes do not support it yet"
-            ))
-            .with_hint(format!("leave out {option}, or use --isolation thread"))),
-            None => Ok(()),
+    /// Checks that worker processes are not asked for where there are none: `are_native` is true for native kernels.
+    pub(crate) fn check(&self, are_native: bool) -> Result<(), CommandError> {
+        let fail = |reason: &str, hint: &str| Err(CommandError::new(reason).with_hint(hint));
+        match self.isolation {
+            Some(Isolation::Process) if !cfg!(target_os = "linux") => {
+                fail("--isolation process requires Linux", "leave it out")
+            }
+            Some(Isolation::Process) if are_native => fail(
+                "--isolation process cannot be used with --sandbox native: native kernels have processes of their own",
+                "leave out one of them",
+            ),
+            _ => Ok(()),
         }
     }
 

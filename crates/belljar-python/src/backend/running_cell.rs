@@ -268,6 +268,7 @@ impl WasmKernel {
         let progress: Arc<dyn Progress> = observer.clone();
         // One that has not reported the packages.
         let preparation = RuntimeInstaller::with_packages(python, installer.packages(), source.clone(), progress);
+        let preparation = preparation.in_preparation();
         let mut prepare = |requirements: Vec<Requirement>| {
             let needs = Dependencies { requirements, ..Dependencies::default() };
             session.install(&preparation, &needs, &**observer)

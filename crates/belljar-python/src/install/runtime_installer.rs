@@ -41,6 +41,8 @@ pub struct RuntimeInstaller {
     progress: Arc<dyn Progress>,
     /// Receives what the code itself installs.
     observer: Option<Arc<dyn CellObserver>>,
+    /// True if the code asks again for what is installed.
+    is_preparation: bool,
     /// The packages of the interpreter, but for those that were prepared and not asked for.
     set: Mutex<PackageSet>,
     /// All packages of an interpreter in a process of its own. The process cannot open others, and gets those without
@@ -111,9 +113,16 @@ impl RuntimeInstaller {
             source,
             progress,
             observer: None,
+            is_preparation: false,
             set: Mutex::new(set),
             available: Mutex::default(),
         }
+    }
+
+    /// Does not count installations: the code asks for them again, which counts.
+    #[must_use]
+    pub(crate) fn in_preparation(self) -> Self {
+        Self { is_preparation: true, ..self }
     }
 
     /// Reports what the code itself installs to `observer`.
@@ -138,6 +147,7 @@ impl RuntimeInstaller {
             asked: PackageRequest::from(needs),
             imports: needs.imports.clone(),
             upgrade: false,
+            is_counted: !self.is_preparation,
         };
         let (after, missing) = task.run()?;
         let report = apply(&before, &after, &needs.requirements, files);
@@ -196,6 +206,7 @@ impl HostCall for RuntimeInstaller {
             asked: PackageRequest::from(&needs),
             imports: Vec::new(),
             upgrade: asked.upgrade,
+            is_counted: true,
         };
         let installer = self.source.installer().map_err(|error| CallError::Refused(error.with_general_hint()))?;
         let timeout = installer.settings().timeout + COMPILE_TIMEOUT;
@@ -241,6 +252,8 @@ struct InstallTask {
     /// The modules that the code is known to import.
     imports: Vec<String>,
     upgrade: bool,
+    /// True if it counts in the metrics.
+    is_counted: bool,
 }
 
 impl InstallTask {
@@ -249,7 +262,7 @@ impl InstallTask {
         let begin = Instant::now();
         let installed = self.install();
         let changes_nothing = installed.as_ref().is_ok_and(|(after, _)| after.key() == self.before.key());
-        if !changes_nothing {
+        if self.is_counted && !changes_nothing {
             self.python.installs().record(begin, installed.is_ok());
         }
         installed

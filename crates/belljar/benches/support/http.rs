@@ -18,7 +18,7 @@ impl HttpServer {
     /// Starts `belljar streamable-http-stateless` with options.
     pub(crate) fn start(options: &[&str]) -> Finding<Self> {
         let mut command = Command::new(super::program());
-        command.args(["streamable-http-stateless", "--port", "0"]).args(options);
+        command.args(["streamable-http-stateless", "--port", "0"]).args(super::isolation(options)).args(options);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
         let mut lines = BufReader::new(child.stderr.take().ok_or("no pipe")?).lines();
         let line = lines.next().ok_or("no address")??;

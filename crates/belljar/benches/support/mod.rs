@@ -18,6 +18,12 @@ use belljar_python::{Interpreter, Options, Python, Streams};
 /// The result of a benchmark. Any error is shown and makes it fail.
 pub(crate) type Finding<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
+/// Returns the options of a server with these ones that run its code on threads, unless they say where it runs: what
+/// worker processes cost is a benchmark of its own.
+pub(crate) fn isolation(options: &[&str]) -> &'static [&'static str] {
+    if options.contains(&"--isolation") { &[] } else { &["--isolation", "thread"] }
+}
+
 /// Measured values in one unit.
 #[derive(Default)]
 pub(crate) struct Sample(Vec<f64>);

@@ -49,7 +49,7 @@ impl Server {
     ) -> Finding<Self> {
         let mut command = Command::new(program);
         command.envs(variables.iter().map(|(name, value)| (name, value)));
-        command.args(["stdio", "--toolset", toolset]).args(options);
+        command.args(["stdio", "--toolset", toolset]).args(super::isolation(options)).args(options);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let input = child.stdin.take();
         let output = BufReader::new(child.stdout.take().ok_or("no pipe")?);

@@ -160,7 +160,7 @@ impl ServeArguments {
             ResultFormat::Xml => ReturnMode::Xml,
             ResultFormat::Json => ReturnMode::Json,
         };
-        self.isolation.check(&[("--sandbox native", self.sandbox.sandbox != Sandbox::Wasm)])?;
+        self.isolation.check(self.has_kernels())?;
         let mounts = mount::for_server(&self.mount, self.sandbox.sandbox)?;
         let folders = self.sessions.folders()?;
         if self.toolset == Toolset::Python && folders.is_some() {

@@ -7,7 +7,7 @@ macro_rules! attacks {
         mod threads {
             $(#[test]
             fn $group() {
-                crate::attacks::run_group(stringify!($group), &[]);
+                crate::attacks::run_group(stringify!($group), &["--isolation", "thread"]);
             })*
         }
 

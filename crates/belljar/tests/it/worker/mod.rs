@@ -103,8 +103,8 @@ fn output_arrives_while_code_runs() {
 fn images_reach_the_client() {
     let png = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==";
     let code = format!("from _belljar import host\nhost.call('display', {{'mime': 'image/png', 'data': '{png}'}})");
-    let mut results =
-        [start(&[]), Wire::start(["--no-install"])].map(|mut wire| wire.call(json!({ "python_code": code })));
+    let mut results = [start(&[]), Wire::start(["--no-install", "--isolation", "thread"])]
+        .map(|mut wire| wire.call(json!({ "python_code": code })));
     let [process, thread] = &mut results;
     assert_eq!(process["content"], thread["content"]);
     assert!(process.to_string().contains(png), "{process}");
