@@ -8,13 +8,14 @@ mod mounts;
 mod network;
 mod recording;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_core::kernel::{InterruptHandle, KernelError};
-use belljar_core::{Limits, Progress, Stream};
+use belljar_core::{ExitReason, Limits, Progress, Stream};
 use belljar_emscripten::fs::{FileError, Filesystem};
 use belljar_emscripten::termination::Termination;
 use serde::de::{self, SeqAccess, Visitor};
@@ -188,6 +189,8 @@ pub struct ProcessCall<'a> {
     pub network: bool,
     /// The recording of the code, which [`RecordingHost`] follows.
     pub recording: CallRecording,
+    /// The limits of [`GuestFunction::Finish`], if the process is to call it as soon as the code has ended with a value.
+    pub finish: Option<&'a Limits>,
 }
 
 /// The end of a call of the guest package in another process.
@@ -199,6 +202,27 @@ pub struct ProcessReturn {
     pub files: Vec<ValueFile>,
     /// The state of the recording, if the code is recorded.
     pub recording: Option<RecordingState>,
+    /// The end of [`GuestFunction::Finish`], if it was called.
+    pub finish: Option<FinishReturn>,
+}
+
+/// The end of [`GuestFunction::Finish`] in another process.
+#[derive(Debug)]
+pub struct FinishReturn {
+    /// The JSON that the function has returned, or the reason why the interpreter has ended.
+    pub result: Result<String, ExitReason>,
+    /// The time that it has taken.
+    pub time: Duration,
+}
+
+/// Returns whether a result of the guest package is the value of code that has ended. For the process of the guest.
+pub fn is_value(result: &str) -> bool {
+    #[derive(Deserialize)]
+    struct OfKind<'a> {
+        #[serde(borrow)]
+        kind: Cow<'a, str>,
+    }
+    serde_json::from_str::<OfKind<'_>>(result).is_ok_and(|result| result.kind == "value")
 }
 
 /// A buffer of a value that crosses between the processes: a file of the guest. See `backend/exchange.rs`.

@@ -146,6 +146,7 @@ mod tests {
                 peak_memory: 1 << 40,
                 has_used_streams: true,
                 recording: Some(RecordingState { is_replaying: true, divergence: Some("other".into()) }),
+                finish: Some((Ok("{}".into()), Duration::from_micros(9))),
             },
             Event::Returned {
                 result: Err(EndReason::Crash("ü".into())),
@@ -153,6 +154,7 @@ mod tests {
                 peak_memory: 0,
                 has_used_streams: false,
                 recording: None,
+                finish: None,
             },
             Event::Started(Err("no".into())),
             Event::Files(FileReply::List(vec![listed("d/f.txt")])),
@@ -196,6 +198,7 @@ mod tests {
                 network: true,
                 interrupts: 5,
                 recording: CallRecording::New { max_bytes: 6 },
+                finish: Some(time),
             },
             Command::StatePart(vec![1; 3]),
             Command::StartSession { number: 8, limits, start: Some(SavedPart::Files), mounts: mounts() },
@@ -277,6 +280,7 @@ mod tests {
                 peak_memory: 0,
                 has_used_streams: false,
                 recording: None,
+                finish: None,
             };
             let mut frame = Vec::new();
             append(&mut frame, &event).unwrap();

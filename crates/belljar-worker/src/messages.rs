@@ -65,6 +65,8 @@ pub(crate) enum Command {
         /// The number of interrupts that were sent by the second socket, which may arrive after this message.
         interrupts: u64,
         recording: CallRecording,
+        /// The limits of `Finish`, if it is to be called as soon as the code has ended with a value.
+        finish: Option<TimeLimits>,
     },
     /// A part of the files of a package, before `HostReply`. The last part has the identifier.
     LayerPart {
@@ -145,6 +147,8 @@ pub(crate) enum Event {
         has_used_streams: bool,
         /// The state of the recording, if the code is recorded.
         recording: Option<RecordingState>,
+        /// The result of `Finish`, if it was called, and the time that it has taken.
+        finish: Option<(Result<String, EndReason>, Duration)>,
     },
     /// The interpreter of the session was created, or the reason why not.
     Started(Result<(), String>),
@@ -255,6 +259,12 @@ pub(crate) struct TimeLimits {
     pub(crate) wall: Option<Duration>,
     pub(crate) cpu: Option<Duration>,
     pub(crate) grace: Duration,
+}
+
+impl From<TimeLimits> for Limits {
+    fn from(TimeLimits { wall, cpu, grace }: TimeLimits) -> Self {
+        Self { wall_time: wall, cpu_time: cpu, grace, ..Self::default() }
+    }
 }
 
 impl From<&Limits> for TimeLimits {

@@ -8,8 +8,8 @@ use belljar_core::kernel::{InterruptHandle, KernelError};
 use belljar_core::{ExitReason, LimitKind, Limits, UsageMeter, add_processor_time, is_processor_time_measured};
 use belljar_python::GuestReturn;
 use belljar_python::isolation::{
-    InterpreterProcess, LayerArchive, MountPoint, ProcessCall, ProcessHost, ProcessHostCall, ProcessHostReply,
-    ProcessReturn, RemoteCaller as _, SavedPart, ValueFile,
+    FinishReturn, InterpreterProcess, LayerArchive, MountPoint, ProcessCall, ProcessHost, ProcessHostCall,
+    ProcessHostReply, ProcessReturn, RemoteCaller as _, SavedPart, ValueFile,
 };
 
 use crate::frames::{self, FrameError};
@@ -167,6 +167,9 @@ impl RemoteInterpreter {
         }
         self.recording.begin_call(call.recording);
         let mut deadline = deadline(call.limits);
+        if let Some(limits) = call.finish {
+            deadline = deadline.and_then(|deadline| deadline.checked_add(limits.wall_time?)?.checked_add(limits.grace));
+        }
         if self.recording.is_replaying {
             deadline = deadline.and_then(|deadline| deadline.checked_add(REPLAY_TIME));
         }
@@ -195,6 +198,7 @@ impl RemoteInterpreter {
             network,
             interrupts,
             recording,
+            finish: call.finish.map(TimeLimits::from),
         };
         frames::append(&mut commands, &command).map_err(FrameError::from)?;
         timed_channel::write(&worker.channel, &commands, deadline).map_err(FrameError::from)?;
@@ -296,8 +300,11 @@ impl RemoteInterpreter {
                     channel.get_mut().set_deadline(deadline);
                 }
                 Event::Waiting if network => channel.get_mut().set_deadline(waits.begin()),
-                Event::Returned { result, files, peak_memory, has_used_streams, recording } => {
+                Event::Returned { result, files, peak_memory, has_used_streams, recording, finish } => {
                     check_files(&files)?;
+                    if finish.is_some() && call.finish.is_none() {
+                        return Err(WorkerFailure::Unexpected);
+                    }
                     let recording = self.recording.check_end(recording)?;
                     // Nothing follows before the next command.
                     if !channel.buffer().is_empty() {
@@ -308,6 +315,8 @@ impl RemoteInterpreter {
                         returned: GuestReturn { result, peak_memory, has_used_streams },
                         files,
                         recording,
+                        finish: finish
+                            .map(|(result, time)| FinishReturn { result: result.map_err(ExitReason::from), time }),
                     });
                 }
                 Event::Ready
@@ -343,7 +352,7 @@ impl InterpreterProcess for RemoteInterpreter {
         if self.has_ended {
             let result = Err(ExitReason::Crash("it has ended".into()));
             let returned = GuestReturn { result, peak_memory: 0, has_used_streams: true };
-            return ProcessReturn { returned, files: Vec::new(), recording: None };
+            return ProcessReturn { returned, files: Vec::new(), recording: None, finish: None };
         }
         let handle = self.handle.clone();
         let call_end = handle.begin_call();
@@ -368,7 +377,9 @@ impl InterpreterProcess for RemoteInterpreter {
         }
         let failure = match result {
             Ok(returned) => {
-                if returned.returned.result.is_err() {
+                let has_ended =
+                    returned.returned.result.is_err() || returned.finish.as_ref().is_some_and(|it| it.result.is_err());
+                if has_ended {
                     match self.is_session {
                         true => self.has_ended = true,
                         // The interpreter has ended, and its worker with it: whatever broke it may have broken more.
@@ -393,7 +404,7 @@ impl InterpreterProcess for RemoteInterpreter {
             }
         };
         let returned = GuestReturn { result: Err(reason), peak_memory: 0, has_used_streams: true };
-        ProcessReturn { returned, files: Vec::new(), recording: None }
+        ProcessReturn { returned, files: Vec::new(), recording: None, finish: None }
     }
 
     fn save(&mut self, part: SavedPart) -> Result<Vec<u8>, KernelError> {

@@ -5,16 +5,16 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use belljar_core::kernel::InterruptHandle as _;
-use belljar_core::{Limits, MeterScope};
+use belljar_core::MeterScope;
 use belljar_emscripten::network::Network;
 use belljar_emscripten::pagemap::set_pagemap;
 use belljar_emscripten::stop::StopHandle;
 use belljar_emscripten::watchdog::{DeadlineGuard, TimeLimits};
 use belljar_python::isolation::{
-    CallRecording, MountPoint, SavedPart, SessionStart, ValueFile, forwarded_calls, give_buffers, take_value,
+    CallRecording, MountPoint, SavedPart, SessionStart, ValueFile, forwarded_calls, give_buffers, is_value, take_value,
 };
 use belljar_python::{GuestFunction, GuestMount, Interpreter, Streams, on_guest_thread};
 use belljar_sandbox::worker::{NewWorker, SealLimits, seal};
@@ -78,6 +78,7 @@ fn serve(shared: &Shared, channel: &Arc<Channel>, current: &Current) -> io::Resu
                 network: has_network,
                 interrupts,
                 recording,
+                finish,
             }) => {
                 meter.asks.store(asks_memory, Ordering::Relaxed);
                 let event = match &mut interpreters.running {
@@ -91,7 +92,7 @@ fn serve(shared: &Shared, channel: &Arc<Channel>, current: &Current) -> io::Resu
                         record(running, channel, recording);
                         running.set_network(has_network.then(|| Arc::new(network.clone()) as Arc<dyn Network>));
                         channel.is_called.store(true, Ordering::Relaxed);
-                        let event = call(running, function, &arguments, &files, time);
+                        let event = call(running, function, &arguments, &files, (time, finish));
                         channel.is_called.store(false, Ordering::Relaxed);
                         event
                     }
@@ -164,27 +165,34 @@ fn call(
     function: GuestFunction,
     arguments: &str,
     files: &[ValueFile],
-    time: messages::TimeLimits,
+    (time, finish): (messages::TimeLimits, Option<messages::TimeLimits>),
 ) -> Event {
     if let Err(error) = give_buffers(files, running.files()) {
         return failed_call(format!("the variables do not fit into the code's file system: {error}"));
     }
-    let limits = Limits { wall_time: time.wall, cpu_time: time.cpu, grace: time.grace, ..Limits::default() };
-    let returned = running.call_text(function, arguments, limits);
+    let returned = running.call_text(function, arguments, time.into());
     let value = running.limits().value.min(MAX_BUFFERS as u64);
     let files = if returned.result.is_ok() { take_value(running.files(), value) } else { Vec::new() };
+    let has_value = finish.is_some() && returned.result.as_deref().is_ok_and(is_value);
+    let finish = finish.filter(|_| has_value).map(|time| {
+        let begin = Instant::now();
+        let finished = running.call_text(GuestFunction::Finish, "{}", time.into());
+        (finished.result.map_err(EndReason::from), begin.elapsed())
+    });
     Event::Returned {
         result: returned.result.map_err(EndReason::from),
         files,
         peak_memory: returned.peak_memory,
         has_used_streams: returned.has_used_streams,
         recording: running.recording_state(),
+        finish,
     }
 }
 
 fn failed_call(reason: String) -> Event {
     let result = Err(EndReason::Crash(reason));
-    Event::Returned { result, files: Vec::new(), peak_memory: 0, has_used_streams: false, recording: None }
+    let files = Vec::new();
+    Event::Returned { result, files, peak_memory: 0, has_used_streams: false, recording: None, finish: None }
 }
 
 /// The interpreter of this worker, and the one that will be the next.

@@ -22,7 +22,8 @@ use crate::host_calls::HostCall;
 use crate::image::Image;
 use crate::interpreter::{RECORD_TIMEOUT, Renewal};
 use crate::isolation::{
-    ChangeObserver, InterpreterProcess, InterpreterProcesses, ProcessCall, ProcessReturn, RunStart, ValueFile,
+    ChangeObserver, FinishReturn, InterpreterProcess, InterpreterProcesses, ProcessCall, ProcessReturn, RunStart,
+    ValueFile,
 };
 use crate::network::NetworkClient;
 use crate::scrubbing::ScrubbingSink;
@@ -51,6 +52,10 @@ pub(in crate::backend) struct IsolatedInterpreter<P: InterpreterProcess + ?Sized
     scrubber: Scrubber,
     /// The connections of the code, if it can use the network.
     pub(in crate::backend) connections: Option<Arc<Connections>>,
+    /// True if the code is run once, and ends with [`IsolatedInterpreter::finish`].
+    is_run_once: bool,
+    /// The end of [`GuestFunction::Finish`], if the process has called it.
+    finished: Option<FinishReturn>,
 }
 
 impl IsolatedInterpreter {
@@ -70,7 +75,7 @@ impl IsolatedInterpreter {
         let process = processes.start(&request, progress)?;
         let interpreter = Self::new(process, host, limits, renewal);
         let missing_modules = image.missing_modules().clone();
-        Ok(Self { missing_modules, start: start.elapsed(), ..interpreter })
+        Ok(Self { missing_modules, start: start.elapsed(), is_run_once: true, ..interpreter })
     }
 
     /// Runs code. It waits without its thread only if `stepped` is set.
@@ -99,17 +104,22 @@ impl IsolatedInterpreter {
         self.call_for_outcome(GuestFunction::Resume, &arguments)
     }
 
-    pub(in crate::backend) fn finish(&mut self) -> Execution {
+    /// Returns the outcome of the end of the program, or `None` if the interpreter has ended before.
+    pub(in crate::backend) fn finish(&mut self) -> Option<Outcome> {
         self.spent = Duration::ZERO;
-        let finished = self.call_for_outcome(GuestFunction::Finish, &BTreeMap::<(), ()>::new());
+        let outcome = match self.finished.take() {
+            Some(finished) => finished.result.map_or_else(Outcome::Exited, |text| {
+                let result = bounded_json::parse::<RunResult>(&self.scrubber.scrub_text(&text));
+                result.map_or_else(unexpected_shape, Outcome::from)
+            }),
+            None if self.is_dead() => return None,
+            None => match self.call_for_outcome(GuestFunction::Finish, &BTreeMap::<(), ()>::new()) {
+                Step::Completed(execution) => execution.outcome,
+                Step::Waiting(_) => Outcome::Exited(ExitReason::Crash("the interpreter waits after its end".into())),
+            },
+        };
         self.wait_for_connection_records();
-        match finished {
-            Step::Completed(execution) => execution,
-            Step::Waiting(_) => {
-                let outcome = Outcome::Exited(ExitReason::Crash("the interpreter waits after its end".into()));
-                Execution { outcome, statistics: Statistics::default() }
-            }
-        }
+        Some(outcome)
     }
 
     fn call_for_outcome(&mut self, function: GuestFunction, arguments: &impl Serialize) -> Step<Execution> {
@@ -141,6 +151,8 @@ impl<P: InterpreterProcess + ?Sized> IsolatedInterpreter<P> {
             environment: BTreeMap::new(),
             scrubber: Scrubber::default(),
             connections: None,
+            is_run_once: false,
+            finished: None,
         }
     }
 
@@ -199,7 +211,8 @@ impl<P: InterpreterProcess + ?Sized> IsolatedInterpreter<P> {
     ) -> (Result<Step<R>, Outcome>, Duration) {
         let begin = Instant::now();
         let result = self.call::<R>(function, arguments, is_new_cell);
-        let run = self.spent + begin.elapsed();
+        let finish = self.finished.as_ref().map_or(Duration::ZERO, |finished| finished.time);
+        let run = self.spent + begin.elapsed().saturating_sub(finish);
         let step = result.map(|reply| match reply.wait() {
             Some(wait) => {
                 self.spent = run;
@@ -229,8 +242,20 @@ impl<P: InterpreterProcess + ?Sized> IsolatedInterpreter<P> {
         let (files, asleep) = (std::mem::take(&mut self.variables), std::mem::take(&mut self.asleep));
         let (network, arguments, limits) = (self.host.network.is_set(), &arguments, &limits);
         let recording = self.host.recorded.as_mut().map(RecordedCode::next_call).unwrap_or_default();
-        let call = ProcessCall { function, arguments, files: &files, limits, is_new_cell, asleep, network, recording };
-        let ProcessReturn { returned, files, recording } = self.process.call(&call, &mut self.host);
+        let is_run = self.is_run_once && function != GuestFunction::Finish;
+        let call = ProcessCall {
+            function,
+            arguments,
+            files: &files,
+            limits,
+            is_new_cell,
+            asleep,
+            network,
+            recording,
+            finish: is_run.then_some(&self.limits),
+        };
+        let ProcessReturn { returned, files, recording, finish } = self.process.call(&call, &mut self.host);
+        self.finished = finish;
         if let Some(recorded) = &mut self.host.recorded {
             recorded.end_call(recording);
         }
@@ -239,9 +264,12 @@ impl<P: InterpreterProcess + ?Sized> IsolatedInterpreter<P> {
         self.has_used_streams |= returned.has_used_streams;
         self.peak_memory = returned.peak_memory.min(self.limits.memory);
         let text = returned.result.map_err(Outcome::Exited)?;
-        bounded_json::parse::<R>(&self.scrubber.scrub_text(&text))
-            .ok_or_else(|| crash("the interpreter returned JSON of an unexpected shape"))
+        bounded_json::parse::<R>(&self.scrubber.scrub_text(&text)).ok_or_else(unexpected_shape)
     }
+}
+
+fn unexpected_shape() -> Outcome {
+    Outcome::Exited(ExitReason::Crash("the interpreter returned JSON of an unexpected shape".into()))
 }
 
 impl<P: InterpreterProcess + ?Sized> NetworkClient for IsolatedInterpreter<P> {

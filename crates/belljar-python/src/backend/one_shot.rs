@@ -282,14 +282,10 @@ impl OneShotRun {
             let scrubber = self.backend.scrubber();
             report.buffers = exchange::take_buffers(interpreter.value_files(), self.backend.limits.value, &scrubber);
         }
-        if !interpreter.is_dead() {
-            let finished = interpreter.finish();
-            if matches!(
-                finished.outcome,
-                Outcome::Exited(ExitReason::Limit(_) | ExitReason::Cancelled | ExitReason::Crash(_))
-            ) {
-                report.outcome = finished.outcome;
-            }
+        if let Some(outcome @ Outcome::Exited(ExitReason::Limit(_) | ExitReason::Cancelled | ExitReason::Crash(_))) =
+            interpreter.finish()
+        {
+            report.outcome = outcome;
         }
         self.cancellation.finish();
         self.runtime.python.compile_imported_in_background(self.image.packages());

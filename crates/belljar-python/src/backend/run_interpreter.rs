@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_core::kernel::{InterruptHandle, KernelError};
-use belljar_core::{Execution, RunRequest};
+use belljar_core::{Execution, Outcome, RunRequest};
 use belljar_emscripten::fs::Filesystem;
 
 use super::isolated_interpreter::IsolatedInterpreter;
@@ -60,17 +60,12 @@ impl RunInterpreter {
         }
     }
 
-    pub(in crate::backend) fn finish(&mut self) -> Execution {
+    /// Returns the outcome of the end of the program, or `None` if the interpreter has ended before.
+    pub(in crate::backend) fn finish(&mut self) -> Option<Outcome> {
         match self {
-            Self::Local(interpreter) => interpreter.finish(),
+            Self::Local(interpreter) if interpreter.is_dead() => None,
+            Self::Local(interpreter) => Some(interpreter.finish().outcome),
             Self::Isolated(interpreter) => interpreter.finish(),
-        }
-    }
-
-    pub(in crate::backend) fn is_dead(&self) -> bool {
-        match self {
-            Self::Local(interpreter) => interpreter.is_dead(),
-            Self::Isolated(interpreter) => interpreter.is_dead(),
         }
     }
 

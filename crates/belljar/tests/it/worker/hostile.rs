@@ -92,6 +92,7 @@ pub(super) fn run_call(limits: &Limits) -> ProcessCall<'_> {
         asleep: Duration::ZERO,
         network: false,
         recording: CallRecording::None,
+        finish: None,
     }
 }
 
@@ -264,6 +265,7 @@ fn forged_messages_end_the_worker_and_nothing_else() {
         "empty-name",
         "path-of-result",
         "many-buffers",
+        "unasked-finish",
         "end",
     ];
     for mode in modes {

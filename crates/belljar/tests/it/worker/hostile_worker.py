@@ -1,5 +1,6 @@
-import array, json, os, select, signal, socket, struct, sys, time
+import array, ctypes, json, os, select, signal, socket, struct, sys, time
 
+PR_SET_PDEATHSIG = 1
 mode = sys.argv[1]
 host = socket.socket(fileno=0)
 
@@ -22,7 +23,7 @@ def files(names):
     return encoded + bytes([length]) + b"".join(text(name) + text(b"bytes") for name in names)
 
 CALL = lambda name, request, names=(), state=b"\0": frame(b"\2" + text(name) + text(request) + files(names) + b"\0\0" + state)
-RETURNED = lambda result, names=(), recording=b"\0": frame(b"\3\0" + text(result) + files(names) + b"\0\0" + recording)
+RETURNED = lambda result, names=(), recording=b"\0", finish=b"\0": frame(b"\3\0" + text(result) + files(names) + b"\0\0" + recording + finish)
 VALUE = RETURNED(b'{"kind": "value", "value": "1", "text": "1"}')
 SENT = {
     "nothing-wrong": [READY, OUTPUT(b"x"), VALUE],
@@ -33,7 +34,7 @@ SENT = {
     "too-long": [READY, struct.pack("<I", 0xffffffff)],
     "long-and-silent": [READY, struct.pack("<I", 128 << 20)],
     "bytes-left-over": [READY, frame(b"\0\0")],
-    "invalid-text": [READY, frame(b"\3\0\2\xff\xff\0\0\0\0")],
+    "invalid-text": [READY, frame(b"\3\0\2\xff\xff\0\0\0\0\0")],
     "two-results": [READY, VALUE + VALUE],
     "empty-output": [READY, OUTPUT(b""), VALUE],
     "long-output": [READY, OUTPUT(b"x" * 70_000), VALUE],
@@ -43,6 +44,7 @@ SENT = {
     "empty-name": [READY, CALL(b"takes_images", b"null", [b""]), VALUE],
     "path-of-result": [READY, RETURNED(b"{}", [b"/etc/x"])],
     "many-buffers": [READY, RETURNED(b"{}", [b"out-%d" % at for at in range(10_001)])],
+    "unasked-finish": [READY, RETURNED(b"{}", finish=b"\1\0" + text(b"{}") + b"\0\0")],
     "deep-result": [READY, RETURNED(b"[" * 1_000_000)],
     "end": [READY],
 }
@@ -186,6 +188,8 @@ def main():
         child = os.fork()
         if child == 0:
             host.close()
+            # Ends with the template, also in an endless loop.
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             try:
                 worker(socket.socket(fileno=channel))
             finally:
