@@ -13,7 +13,8 @@ use belljar_core::{
     RunStep, Stream,
 };
 use belljar_sessions::{
-    GuestThreadPool, JobTicket, ParkedWork, Permit, PoolFull, RunRecord, Sessions, Tenant, TenantKey, WorkRefusal,
+    GuestThreadPool, JobTicket, ParkedWork, Permit, PoolFull, RunEnd, RunRecord, Sessions, Tenant, TenantKey,
+    WorkRefusal,
 };
 use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::Gauge;
@@ -243,9 +244,9 @@ impl OneShotCall {
             Err(error) => Err(error),
         };
         let Self { client, tool_run, work, sender, live, activity, clock: _, mut record } = self;
-        if let Some(record) = &mut record {
-            record.end(completed.as_ref().map(|completed| &completed.report).map_err(ToString::to_string));
-        }
+        let ended = record
+            .as_ref()
+            .map(|_| RunEnd::from(completed.as_ref().map(|completed| &completed.report).map_err(ToString::to_string)));
         match &completed {
             Ok(completed) => activity.end(&completed.report.outcome),
             Err(error) => activity.end(CodeOutcome::failed(error)),
@@ -270,7 +271,11 @@ impl OneShotCall {
         drop(permit);
         // Ignore send errors: the caller may have gone.
         let _ = sender.send(result);
-        // The answer does not wait for memory to be freed: that of the interpreter, and of an old record.
+        // The answer does not wait for the record, nor for memory to be freed: that of the interpreter, and of an old
+        // record.
+        if let (Some(record), Some(ended)) = (&mut record, ended) {
+            record.end(ended);
+        }
         drop(interpreter);
         drop(record);
         drop(live);

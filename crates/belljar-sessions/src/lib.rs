@@ -56,8 +56,8 @@ pub use error::SessionError;
 pub use files::{FileAddress, is_text, mime_of};
 pub use folders::{FolderError, SessionFolders};
 pub use history::{
-    CellQuestion, CellRecord, CellSnapshot, CellState, FeedsRecord, History, RecordedCall, RunRecord, SessionActivity,
-    SessionChange, SessionEvent, SessionHandle, SessionHistory, SessionOverview,
+    CellQuestion, CellRecord, CellSnapshot, CellState, FeedsRecord, History, RecordedCall, RunEnd, RunRecord,
+    SessionActivity, SessionChange, SessionEvent, SessionHandle, SessionHistory, SessionOverview,
 };
 pub use id::SessionId;
 pub use notebook::NotebookError;

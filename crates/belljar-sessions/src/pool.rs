@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_core::os::thread_time;
-use belljar_core::{HeldThreads, MeterScope};
+use belljar_core::{HeldThreads, MeterScope, give_way};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use prometheus_client::metrics::histogram::Histogram;
 
@@ -346,6 +346,7 @@ impl Shared {
     /// Runs jobs of a class until the pool is closed.
     fn work(&self, class: usize) {
         self.held.add_current_thread();
+        // A thread cannot take this back, so that such threads have jobs of their own.
         if class == GIVES_WAY {
             give_way();
         }
@@ -380,20 +381,6 @@ fn run(permit: Permit, job: Job) {
         tenant.add_processor_time(thread_time().saturating_sub(begin));
     }
 }
-
-/// Has the current thread give way to others: it gets what they leave of the processors. A process without privileges
-/// cannot take this back, so that such threads have jobs of their own.
-fn give_way() {
-    // On Linux, the calling thread has a priority of its own; elsewhere it would be that of the process.
-    #[cfg(target_os = "linux")]
-    if let Err(error) = rustix::process::setpriority_process(None, LEAST_PRIORITY) {
-        tracing::debug!(%error, "failed to lower the priority of a thread");
-    }
-}
-
-/// The nice value of threads that give way.
-#[cfg(target_os = "linux")]
-const LEAST_PRIORITY: i32 = 19;
 
 #[cfg(test)]
 mod tests;

@@ -65,8 +65,8 @@ async fn copy(folder: &FilePath, prefix: &Path, store: &InMemory) {
 /// Returns a store with what the earlier version has stored, and a replica of this version.
 async fn upgrade() -> (Arc<InMemory>, Replica) {
     let store = Arc::new(InMemory::new());
-    let folder = FilePath::new(env!("CARGO_MANIFEST_DIR")).join("tests/stored");
-    copy(&folder, &Path::from("prefix"), &store).await;
+    let folder = FilePath::new("tests/stored");
+    copy(folder, &Path::from("prefix"), &store).await;
     let cluster =
         Cluster::with_object_store(store.clone(), "prefix", &ClusterUrl::Store, &Variables::default()).unwrap();
     cluster.probe().await.unwrap();

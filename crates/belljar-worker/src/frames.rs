@@ -199,6 +199,7 @@ mod tests {
                 interrupts: 5,
                 recording: CallRecording::New { max_bytes: 6 },
                 finish: Some(time),
+                gives_way: true,
             },
             Command::StatePart(vec![1; 3]),
             Command::StartSession { number: 8, limits, start: Some(SavedPart::Files), mounts: mounts() },

@@ -123,6 +123,7 @@
 
 #![cfg(target_os = "linux")]
 
+mod background;
 mod channel;
 mod frames;
 mod messages;

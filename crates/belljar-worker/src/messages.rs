@@ -67,6 +67,8 @@ pub(crate) enum Command {
         recording: CallRecording,
         /// The limits of `Finish`, if it is to be called as soon as the code has ended with a value.
         finish: Option<TimeLimits>,
+        /// True if the call gives way to those of other owners.
+        gives_way: bool,
     },
     /// A part of the files of a package, before `HostReply`. The last part has the identifier.
     LayerPart {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use belljar_core::kernel::{InterruptHandle, KernelError};
-use belljar_core::{ExitReason, LimitKind, Limits, UsageMeter, add_processor_time, is_processor_time_measured};
+use belljar_core::{
+    ExitReason, LimitKind, Limits, UsageMeter, add_processor_time, gives_way, is_processor_time_measured,
+};
 use belljar_python::GuestReturn;
 use belljar_python::isolation::{
     FinishReturn, InterpreterProcess, LayerArchive, MountPoint, ProcessCall, ProcessHost, ProcessHostCall,
@@ -199,6 +201,7 @@ impl RemoteInterpreter {
             interrupts,
             recording,
             finish: call.finish.map(TimeLimits::from),
+            gives_way: gives_way(),
         };
         frames::append(&mut commands, &command).map_err(FrameError::from)?;
         timed_channel::write(&worker.channel, &commands, deadline).map_err(FrameError::from)?;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use belljar_core::kernel::InterruptHandle as _;
 use belljar_core::MeterScope;
+use belljar_core::kernel::InterruptHandle as _;
 use belljar_emscripten::network::Network;
 use belljar_emscripten::pagemap::set_pagemap;
 use belljar_emscripten::stop::StopHandle;
@@ -16,9 +16,10 @@ use belljar_emscripten::watchdog::{DeadlineGuard, TimeLimits};
 use belljar_python::isolation::{
     CallRecording, MountPoint, SavedPart, SessionStart, ValueFile, forwarded_calls, give_buffers, is_value, take_value,
 };
-use belljar_python::{GuestFunction, GuestMount, Interpreter, Streams, on_guest_thread};
+use belljar_python::{GuestFunction, GuestMount, Interpreter, Streams};
 use belljar_sandbox::worker::{NewWorker, SealLimits, seal};
 
+use crate::background::{Background, with_background};
 use crate::channel::{AskingMeter, AskingSleepSaver, Channel, ChannelSink, FAILED, ForwardedCall};
 use crate::frames::FrameError;
 use crate::messages::{self, Command, EndReason, Event, InterpreterLimits, MAX_BUFFERS, MAX_REASON, MAX_STATE};
@@ -49,12 +50,12 @@ pub(crate) fn run(worker: NewWorker, shared: Shared) -> ! {
     let unused = TimeLimits { wall: Some(Duration::from_secs(3600)), cpu: None, grace: Duration::ZERO };
     drop(DeadlineGuard::start(&Arc::new(StopHandle::default()), unused));
     let channel = Arc::new(Channel::new(UnixStream::from(channel)));
-    let served = control.and_then(|_| on_guest_thread(|| serve(&shared, &channel, &current))).and_then(|served| served);
+    let served = control.and_then(|_| with_background(|background| serve(&shared, &channel, &current, &background)));
     std::process::exit(if served.is_ok() { 0 } else { FAILED })
 }
 
 /// Seals this process, and runs the calls of the broker.
-fn serve(shared: &Shared, channel: &Arc<Channel>, current: &Current) -> io::Result<()> {
+fn serve(shared: &Shared, channel: &Arc<Channel>, current: &Current, background: &Background) -> io::Result<()> {
     seal(SealLimits { memory_bytes: shared.worker_memory }).map_err(|failure| io::Error::other(failure.to_string()))?;
     channel.send(&Event::Ready)?;
     // Interpreters that are created on this thread count their memory with it.
@@ -79,6 +80,7 @@ fn serve(shared: &Shared, channel: &Arc<Channel>, current: &Current) -> io::Resu
                 interrupts,
                 recording,
                 finish,
+                gives_way,
             }) => {
                 meter.asks.store(asks_memory, Ordering::Relaxed);
                 let event = match &mut interpreters.running {
@@ -92,7 +94,8 @@ fn serve(shared: &Shared, channel: &Arc<Channel>, current: &Current) -> io::Resu
                         record(running, channel, recording);
                         running.set_network(has_network.then(|| Arc::new(network.clone()) as Arc<dyn Network>));
                         channel.is_called.store(true, Ordering::Relaxed);
-                        let event = call(running, function, &arguments, &files, (time, finish));
+                        let call = GuestCall { function, arguments, files, time, finish };
+                        let event = interpreters.call(call, gives_way.then_some(background))?;
                         channel.is_called.store(false, Ordering::Relaxed);
                         event
                     }
@@ -159,33 +162,39 @@ fn to_size(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// Calls a function of the guest package. Returns the event of its end.
-fn call(
-    running: &mut Interpreter,
+/// A call of a function of the guest package.
+pub(crate) struct GuestCall {
     function: GuestFunction,
-    arguments: &str,
-    files: &[ValueFile],
-    (time, finish): (messages::TimeLimits, Option<messages::TimeLimits>),
-) -> Event {
-    if let Err(error) = give_buffers(files, running.files()) {
-        return failed_call(format!("the variables do not fit into the code's file system: {error}"));
-    }
-    let returned = running.call_text(function, arguments, time.into());
-    let value = running.limits().value.min(MAX_BUFFERS as u64);
-    let files = if returned.result.is_ok() { take_value(running.files(), value) } else { Vec::new() };
-    let has_value = finish.is_some() && returned.result.as_deref().is_ok_and(is_value);
-    let finish = finish.filter(|_| has_value).map(|time| {
-        let begin = Instant::now();
-        let finished = running.call_text(GuestFunction::Finish, "{}", time.into());
-        (finished.result.map_err(EndReason::from), begin.elapsed())
-    });
-    Event::Returned {
-        result: returned.result.map_err(EndReason::from),
-        files,
-        peak_memory: returned.peak_memory,
-        has_used_streams: returned.has_used_streams,
-        recording: running.recording_state(),
-        finish,
+    arguments: String,
+    files: Vec<ValueFile>,
+    time: messages::TimeLimits,
+    finish: Option<messages::TimeLimits>,
+}
+
+impl GuestCall {
+    /// Makes the call. Returns the event of its end.
+    pub(crate) fn run(self, running: &mut Interpreter) -> Event {
+        let Self { function, arguments, files, time, finish } = self;
+        if let Err(error) = give_buffers(&files, running.files()) {
+            return failed_call(format!("the variables do not fit into the code's file system: {error}"));
+        }
+        let returned = running.call_text(function, &arguments, time.into());
+        let value = running.limits().value.min(MAX_BUFFERS as u64);
+        let files = if returned.result.is_ok() { take_value(running.files(), value) } else { Vec::new() };
+        let has_value = finish.is_some() && returned.result.as_deref().is_ok_and(is_value);
+        let finish = finish.filter(|_| has_value).map(|time| {
+            let begin = Instant::now();
+            let finished = running.call_text(GuestFunction::Finish, "{}", time.into());
+            (finished.result.map_err(EndReason::from), begin.elapsed())
+        });
+        Event::Returned {
+            result: returned.result.map_err(EndReason::from),
+            files,
+            peak_memory: returned.peak_memory,
+            has_used_streams: returned.has_used_streams,
+            recording: running.recording_state(),
+            finish,
+        }
     }
 }
 
@@ -239,6 +248,22 @@ impl Interpreters<'_> {
         self.running = started.and_then(|interpreter| self.mount(interpreter, mounts));
         self.receive_signals(number);
         self.running.as_ref().map(|_| ()).map_err(Clone::clone)
+    }
+
+    /// Makes a call to the interpreter, on this thread or on that for calls that give way. Returns the event of its end.
+    fn call(&mut self, call: GuestCall, background: Option<&Background>) -> io::Result<Event> {
+        match (&mut self.running, background) {
+            (Err(reason), _) => Ok(failed_call(reason.clone())),
+            (Ok(running), None) => Ok(call.run(running)),
+            (running @ Ok(_), Some(background)) => {
+                let Ok(taken) = std::mem::replace(running, Err(NOT_RUNNING.into())) else {
+                    return Err(io::Error::other(NOT_RUNNING));
+                };
+                let (interpreter, event) = background.call(taken, call)?;
+                *running = Ok(interpreter);
+                Ok(event)
+            }
+        }
     }
 
     /// Has interpreter `number`, which runs now, receive the signals for it so far and later.

@@ -14,8 +14,9 @@ use crate::serve;
 /// The first argument of a process that is to become a template.
 pub const TEMPLATE_ARGUMENT: &str = "__belljar-worker";
 
-/// The private memory of a worker in addition to that of its interpreter, in bytes: stacks, heaps, kept memories.
-const MEMORY_OVERHEAD: u64 = 768 << 20;
+/// The private memory of a worker in addition to that of its interpreter, in bytes: two stacks of 128 MB, heaps, kept
+/// memories.
+const MEMORY_OVERHEAD: u64 = 896 << 20;
 
 /// Returns the most private memory of a worker for an image whose interpreter has at most `memory` bytes, in bytes.
 pub(crate) fn worker_memory(memory: u64, image: &ImageParts) -> u64 {

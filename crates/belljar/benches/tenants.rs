@@ -36,15 +36,17 @@ fn main() -> Finding<()> {
         // The cache is filled before the measurements.
         drop(support::python()?);
         if std::env::var_os("BELLJAR_BENCH_PROGRAM").is_none() {
-            floods()?;
+            for isolation in ["thread", "process"] {
+                floods(isolation)?;
+            }
         }
         warm_calls()
     })
 }
 
-fn floods() -> Finding<()> {
+fn floods(isolation: &str) -> Finding<()> {
     let mut table = Table::new(&["other owner", "call", "p50 ms", "p95 ms", "p95 to alone", "flood calls/s"]);
-    let server = HttpServer::start()?;
+    let server = HttpServer::start(isolation)?;
     for (name, code) in VICTIMS {
         let alone = server.measure(code)?;
         table.row(&["none", name, &format!("{:.2}", alone.median()), &p95(&alone), "1", ""]);
@@ -55,8 +57,9 @@ fn floods() -> Finding<()> {
             table.row(&[flood_name, name, &median, &p95(&during), &format!("{ratio:.2}"), &format!("{rate:.0}")]);
         }
     }
-    table
-        .print(&format!("One owner with {FLOOD} calls in flight, and another with one call after the other ({CALLS})"));
+    table.print(&format!(
+        "One owner with {FLOOD} calls in flight, and another with one call after the other ({CALLS}), --isolation {isolation}"
+    ));
     Ok(())
 }
 
@@ -68,12 +71,18 @@ fn p95(sample: &Sample) -> String {
 struct HttpServer(support::http::HttpServer);
 
 impl HttpServer {
-    fn start() -> Finding<Self> {
+    fn start(isolation: &str) -> Finding<Self> {
         let directory = tempfile::tempdir()?;
         let tokens = directory.path().join("tokens");
         std::fs::write(&tokens, "flood\nvictim\n")?;
         let tokens = tokens.to_str().ok_or("not UTF-8")?;
-        let server = Self(support::http::HttpServer::start(&["--no-install", "--auth-token-file", tokens])?);
+        let server = Self(support::http::HttpServer::start(&[
+            "--no-install",
+            "--auth-token-file",
+            tokens,
+            "--isolation",
+            isolation,
+        ])?);
         for _ in 0..20 {
             server.client("victim")?.run("1")?;
             server.client("flood")?.run("1")?;

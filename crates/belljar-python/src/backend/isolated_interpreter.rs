@@ -54,6 +54,8 @@ pub(in crate::backend) struct IsolatedInterpreter<P: InterpreterProcess + ?Sized
     pub(in crate::backend) connections: Option<Arc<Connections>>,
     /// True if the code is run once, and ends with [`IsolatedInterpreter::finish`].
     is_run_once: bool,
+    /// True once its code was ended while it waited.
+    is_ended: bool,
     /// The end of [`GuestFunction::Finish`], if the process has called it.
     finished: Option<FinishReturn>,
 }
@@ -96,6 +98,7 @@ impl IsolatedInterpreter {
 
     pub(in crate::backend) fn resume_run(&mut self, wait_end: WaitEnd) -> Step<Execution> {
         if let Some(reason) = self.end_wait(wait_end) {
+            self.is_ended = true;
             let statistics = Statistics { start: self.start, run: self.spent, peak_memory: 0 };
             return Step::Completed(Execution { outcome: Outcome::Exited(reason), statistics });
         }
@@ -112,7 +115,7 @@ impl IsolatedInterpreter {
                 let result = bounded_json::parse::<RunResult>(&self.scrubber.scrub_text(&text));
                 result.map_or_else(unexpected_shape, Outcome::from)
             }),
-            None if self.is_dead() => return None,
+            None if self.is_ended || self.is_dead() => return None,
             None => match self.call_for_outcome(GuestFunction::Finish, &BTreeMap::<(), ()>::new()) {
                 Step::Completed(execution) => execution.outcome,
                 Step::Waiting(_) => Outcome::Exited(ExitReason::Crash("the interpreter waits after its end".into())),
@@ -152,6 +155,7 @@ impl<P: InterpreterProcess + ?Sized> IsolatedInterpreter<P> {
             scrubber: Scrubber::default(),
             connections: None,
             is_run_once: false,
+            is_ended: false,
             finished: None,
         }
     }

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -109,7 +110,7 @@ impl WorkerTemplate {
                 (TemplateReply::Forked(late) | TemplateReply::NotForked(late, _), _) if late < *number => {}
                 (TemplateReply::Forked(replied), descriptors) if replied == *number => {
                     let pidfd = descriptors.into_iter().next().ok_or_else(unexpected)?;
-                    return Ok(WorkerProcess { pidfd });
+                    return Ok(WorkerProcess { pidfd, id: OnceLock::new() });
                 }
                 (TemplateReply::NotForked(replied, reason), _) if replied == *number => {
                     return Err(Error::failed_to("fork a worker")(io::Error::other(reason)));
@@ -150,6 +151,8 @@ fn receive(channel: &Channel, timeout: Duration) -> Result<(TemplateReply, Vec<O
 #[derive(Debug)]
 pub struct WorkerProcess {
     pidfd: OwnedFd,
+    /// The process ID, once it is known. It may be that of another process after the end of this one.
+    id: OnceLock<i32>,
 }
 
 impl WorkerProcess {
@@ -170,17 +173,23 @@ impl WorkerProcess {
     pub fn memory_bytes(&self) -> Option<u64> {
         // If the process has ended and its number was given to another one, the result is that of the other one:
         // killing by the pidfd then does nothing.
-        let pid = process_id(self.pidfd.as_fd())?;
-        memory_limit::process_bytes(Path::new(&format!("/proc/{pid}")))
+        memory_limit::process_bytes(Path::new(&format!("/proc/{}", self.id()?)))
     }
 
     /// Returns the processor time that all threads of the process have used, as the kernel measures it. Returns `None`
     /// if the process has ended.
     pub fn processor_time(&self) -> Option<Duration> {
-        let pid = process_id(self.pidfd.as_fd())?;
-        let time = syscalls::processor_time(pid).ok()?;
-        // The number of a process that has ended may be that of another one.
+        let time = syscalls::processor_time(self.id()?).ok()?;
         (!self.has_ended()).then_some(time)
+    }
+
+    /// Returns the process ID. It is valid only if the process has not ended afterwards.
+    fn id(&self) -> Option<i32> {
+        if let Some(id) = self.id.get() {
+            return Some(*id);
+        }
+        let id = process_id(self.pidfd.as_fd())?;
+        Some(*self.id.get_or_init(|| id))
     }
 }
 

@@ -16,13 +16,14 @@ use belljar_core::activity::CpuClock;
 use belljar_core::kernel::CellObserver;
 use belljar_core::mime::{DisplayEvent, Image, ImageFormat, MimeBundle};
 use belljar_core::truncation::cut_middle;
-use belljar_core::{CellStatus, ConnectionRecord, Outcome, Output, RunReport, Stream, ToolCallEvent};
+use belljar_core::{CellStatus, ConnectionRecord, Output, Stream, ToolCallEvent};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::observer::WatchedObserver;
 use super::output::BoundedOutput;
 use super::questions::Questions;
+use super::run::RunEnd;
 use super::snapshot::{CellSnapshot, CellState};
 use super::{History, Place, SessionChange, SessionHistory};
 use crate::error::SessionError;
@@ -230,27 +231,26 @@ impl CellRecord {
     }
 
     /// Ends the record of code that ran once, and whose output was recorded while it ran.
-    pub(super) fn complete_run(&self, result: Result<&RunReport, String>) {
+    pub(super) fn complete_run(&self, RunEnd { images, value, status, peak_memory }: RunEnd) {
         let mut state = self.state.lock();
         if state.ended.is_some() {
             return;
         }
-        match result {
-            Ok(report) => {
-                for image in &report.images {
-                    state.output.push_bundle(&bundle_of(image), Output::Display);
-                }
-                if let Outcome::Success(Some(value)) = &report.outcome {
-                    state.output.push_value(&value.text);
-                }
-                let status = CellStatus::from(&report.outcome);
-                state.other_bytes += size_of_error(&status);
-                state.state = CellState::Completed(status);
-                // Backends that do not measure it report zero.
-                state.memory = Some(report.statistics.peak_memory).filter(|memory| *memory > 0);
-            }
-            Err(reason) => state.state = CellState::NotRun(reason),
+        for image in &images {
+            state.output.push_bundle(&bundle_of(image), Output::Display);
         }
+        if let Some(text) = value {
+            state.output.push_value(&text);
+        }
+        // Backends that do not measure it report zero.
+        state.memory = Some(peak_memory).filter(|memory| *memory > 0);
+        state.state = match status {
+            Ok(status) => {
+                state.other_bytes += size_of_error(&status);
+                CellState::Completed(status)
+            }
+            Err(reason) => CellState::NotRun(reason),
+        };
         self.end(state);
     }
 

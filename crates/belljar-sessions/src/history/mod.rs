@@ -50,7 +50,7 @@ pub use feeds::FeedsRecord;
 pub use handle::SessionHandle;
 pub use overview::{SessionActivity, SessionOverview};
 pub use questions::CellQuestion;
-pub use run::RunRecord;
+pub use run::{RunEnd, RunRecord};
 use session::HistoryKind;
 pub use session::SessionHistory;
 pub(crate) use session::{Absence, AbsenceReason};

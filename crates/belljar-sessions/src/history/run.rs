@@ -5,12 +5,35 @@ use std::sync::atomic::AtomicU64;
 
 use belljar_core::activity::CpuClock;
 use belljar_core::kernel::CellObserver;
-use belljar_core::{CallCancellation, RunReport};
+use belljar_core::mime::Image;
+use belljar_core::{CallCancellation, CellStatus, Outcome, RunReport};
 
 use super::session::{HistoryKind, SessionHistory};
 use super::{AbsenceReason, CellGuard, History, SessionChange};
 use crate::id::SessionId;
 use crate::sessions::Owner;
+
+/// The end of code that ran once, for its record.
+pub struct RunEnd {
+    pub(super) images: Vec<Image>,
+    /// The plain text of the value of the last line.
+    pub(super) value: Option<String>,
+    /// The status of the code, or the reason why it was not run.
+    pub(super) status: Result<CellStatus, String>,
+    pub(super) peak_memory: u64,
+}
+
+impl From<Result<&RunReport, String>> for RunEnd {
+    fn from(result: Result<&RunReport, String>) -> Self {
+        let report = match result {
+            Ok(report) => report,
+            Err(reason) => return Self { images: Vec::new(), value: None, status: Err(reason), peak_memory: 0 },
+        };
+        let value = if let Outcome::Success(Some(value)) = &report.outcome { Some(value.text.clone()) } else { None };
+        let (images, status) = (report.images.clone(), Ok(CellStatus::from(&report.outcome)));
+        Self { images, value, status, peak_memory: report.statistics.peak_memory }
+    }
+}
 
 /// The record of a call that runs code once. Dropping it ends the record.
 pub struct RunRecord {
@@ -54,9 +77,8 @@ impl RunRecord {
         record.cpu(clock)
     }
 
-    /// Ends the record with the result of the code, or with the reason why it was not run. Dropping the record may take
-    /// a while, since it forgets earlier calls: the client need not wait for that.
-    pub fn end(&mut self, result: Result<&RunReport, String>) {
+    /// Ends the record. The client need not wait for that, nor for the drop of the record, which forgets earlier calls.
+    pub fn end(&mut self, result: RunEnd) {
         let CellGuard(record) = &self.cell;
         record.complete_run(result);
         self.has_ended = true;

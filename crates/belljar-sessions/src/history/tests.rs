@@ -92,7 +92,7 @@ fn ended_runs_are_bounded_and_displace_no_sessions() {
     for number in 0..=MAX_ENDED_RUNS {
         assert_eq!(history.all().len(), number + 2);
         let mut run = history.begin_run(id(), None, "1", CallCancellation::default());
-        run.end(Err("refused".into()));
+        run.end(Err("refused".to_owned()).into());
         // The client has its answer before anything is forgotten.
         assert_eq!(history.all().len(), number + 3);
     }

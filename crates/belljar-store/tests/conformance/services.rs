@@ -34,7 +34,8 @@ impl Service {
         let programs = install::pip(root(), "moto", &["moto[server]==5.2.5"]);
         let port = free_port();
         let mut command = Command::new(programs.join("python"));
-        command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/moto_server.py")).arg(port.to_string());
+        // Tests run in the directory of their package.
+        command.arg("tests/conformance/moto_server.py").arg(port.to_string());
         Self::start(command, port, "bucket").await
     }
 

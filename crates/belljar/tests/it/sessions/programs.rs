@@ -61,6 +61,8 @@ fn approval_is_answered_in_the_next_server(isolation: &str) {
     send(&mut wire, CODE);
     let asked = question(&mut wire);
     assert!(asked["params"]["message"].as_str().unwrap().contains("append"), "{asked}");
+    // The step that follows the other wait, of 10 ms, is over: a program whose server ends in a step is lost.
+    std::thread::sleep(Duration::from_millis(500));
     fixture.waiting_run();
     kill(wire);
 

@@ -160,20 +160,25 @@ fn folders_of_sessions_are_separate_for_each_token() {
 }
 
 fn check(log: &str, id: &str, wanted: bool) {
-    assert!(log.contains("TRACE"), "nothing was logged: {log}");
+    assert!(log.contains("TRACE") || log.contains("DEBUG"), "nothing was logged: {log}");
     for text in [id, MARK] {
         let line = log.lines().find(|line| line.contains(text));
         assert_eq!(line.is_some(), wanted, "{line:?}");
     }
 }
 
-#[test]
-fn log_of_stdio_contains_ids_and_code_only_if_asked_for() {
+in_both_isolations! {
+    log_of_stdio_contains_ids_and_code_only_if_asked_for
+    log_of_http_contains_ids_and_code_only_if_asked_for
+}
+
+fn log_of_stdio_contains_ids_and_code_only_if_asked_for(isolation: &str) {
     for (options, wanted) in [(&[][..], false), (&["--log-code"], true)] {
         let data = tempfile::tempdir().unwrap();
         let mut command = Belljar::new()
             .args(["stdio", "--toolset", "interpreter", "--no-install", "--data-dir"])
             .arg(data.path())
+            .args(["--isolation", isolation])
             .args(options)
             .env("BELLJAR_LOG", "trace,rmcp=trace")
             .into_command();
@@ -193,11 +198,11 @@ fn log_of_stdio_contains_ids_and_code_only_if_asked_for() {
     }
 }
 
-#[test]
-fn log_of_http_contains_ids_and_code_only_if_asked_for() {
+fn log_of_http_contains_ids_and_code_only_if_asked_for(isolation: &str) {
     for (options, wanted) in [(&[][..], false), (&["--log-code"], true)] {
         let mut command = Belljar::new()
             .args(["streamable-http", "--port", "0", "--toolset", "interpreter", "--no-install"])
+            .args(["--isolation", isolation])
             .args(options)
             .env("BELLJAR_LOG", "trace,rmcp=trace")
             .into_command();

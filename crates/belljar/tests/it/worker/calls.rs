@@ -99,7 +99,7 @@ fn reported(wire: &mut Wire, code: &str, variables: Option<(String, Value)>) -> 
 
 #[test]
 fn values_cross_with_their_buffers() {
-    let (mut process, mut thread) = (start(&[]), Wire::start(["--no-install"]));
+    let (mut process, mut thread) = (start(&[]), Wire::start(["--no-install", "--isolation", "thread"]));
     for code in [
         "bytes(range(256)) * 5000",
         "{'a': b'one' * 1000, 'b': [bytearray(3000), {1, 2}, 2j]}",

@@ -45,7 +45,7 @@ const PROGRAMS: [&str; 16] = [
 
 #[test]
 fn programs_have_the_same_results_with_and_without_processes() {
-    let (mut process, mut thread) = (start(&[]), Wire::start(["--no-install"]));
+    let (mut process, mut thread) = (start(&[]), Wire::start(["--no-install", "--isolation", "thread"]));
     for code in PROGRAMS {
         assert_eq!(process.run(code), thread.run(code), "{code}");
     }

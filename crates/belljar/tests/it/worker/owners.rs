@@ -25,14 +25,37 @@ fn workers_of(server: &Listening, token: &str) -> BTreeSet<Process> {
     ran.collect()
 }
 
-#[test]
-fn worker_serves_one_owner() {
+/// Starts a server with two clients.
+fn start_for_two() -> Listening {
     let directory = tempfile::tempdir().unwrap();
     let tokens = directory.path().join("tokens");
     std::fs::write(&tokens, "token-a alice\ntoken-b bob\n").unwrap();
     let belljar = Belljar::new().args(["streamable-http-stateless", "--port", "0", "--no-install"]);
     let belljar = belljar.args(["--isolation", "process", "--auth-token-file", tokens.to_str().unwrap()]);
-    let server = Listening::spawn(belljar);
+    Listening::spawn(belljar)
+}
+
+#[test]
+fn calls_of_an_owner_with_more_than_its_share_give_way() {
+    let server = start_for_two();
+    let process = server.child.id();
+    // Both are known to the server. One call at a time has the usual priority.
+    for token in ["token-b", "token-a"] {
+        let ran = workers_of(&server, token);
+        assert!(ran.iter().all(|worker| worker.yielding_time() < USED), "{ran:?}");
+    }
+    let processors = std::thread::available_parallelism().unwrap().get();
+    std::thread::scope(|scope| {
+        for _ in 0..processors + 4 {
+            scope.spawn(|| workers_of(&server, "token-a"));
+        }
+        wait_for("calls that give way", || workers(process).into_iter().find(|worker| worker.yielding_time() >= USED));
+    });
+}
+
+#[test]
+fn worker_serves_one_owner() {
+    let server = start_for_two();
     let (mut of_alice, mut of_bob) = (BTreeSet::new(), BTreeSet::new());
     for _ in 0..4 {
         let runs = [workers_of(&server, "token-a"), workers_of(&server, "token-b")];

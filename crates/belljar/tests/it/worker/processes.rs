@@ -42,6 +42,19 @@ impl Process {
         fields.split(' ').nth(11).map_or(0, |ticks| ticks.parse().unwrap())
     }
 
+    /// Returns the processor time of the threads that give way to others, in ticks.
+    pub(super) fn yielding_time(self) -> u64 {
+        /// The number of the policy `SCHED_IDLE`.
+        const IDLE: &str = "5";
+        let tasks = fs::read_dir(self.path("task")).into_iter().flatten().flatten();
+        let times = tasks.filter_map(|task| {
+            let stat = fs::read_to_string(task.path().join("stat")).ok()?;
+            let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+            (*fields.get(38)? == IDLE).then(|| fields[11].parse::<u64>().unwrap())
+        });
+        times.sum()
+    }
+
     pub(super) fn signal(self, signal: &str) {
         assert!(Command::new("kill").args([signal, &self.0.to_string()]).status().unwrap().success());
     }

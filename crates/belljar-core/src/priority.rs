@@ -1,0 +1,57 @@
+//! Threads whose work gives way to that of others.
+
+use std::cell::Cell;
+
+thread_local! {
+    static GIVES_WAY: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Has the current thread give way to others from now on: it gets what they leave of the processors. A process without
+/// privileges cannot take this back. Other systems than Linux treat all threads alike.
+///
+/// On Linux, its policy is `SCHED_IDLE`: a thread of another policy that wakes up takes the processor at once, and may
+/// choose one on which only such threads run, as if it were idle (sched(7)).
+pub fn give_way() {
+    GIVES_WAY.set(true);
+    #[cfg(target_os = "linux")]
+    {
+        use thread_priority::unix::{
+            NormalThreadSchedulePolicy, ThreadSchedulePolicy, set_thread_priority_and_policy, thread_native_id,
+        };
+        let policy = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Idle);
+        let set = set_thread_priority_and_policy(thread_native_id(), thread_priority::ThreadPriority::Min, policy);
+        if let Err(error) = set {
+            tracing::debug!(%error, "failed to lower the priority of a thread");
+        }
+    }
+}
+
+/// Returns whether the current thread gives way to others.
+pub fn gives_way() -> bool {
+    GIVES_WAY.get()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn thread_that_gives_way_has_the_policy_for_idle_processors() {
+        /// The number of `SCHED_IDLE`.
+        const IDLE: &str = "5";
+        let policy = || {
+            let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+            // The fields after the name, which may have spaces: the policy is the 41st of all.
+            stat.rsplit(')').next().unwrap().split_whitespace().nth(38).unwrap().to_owned()
+        };
+        std::thread::spawn(move || {
+            assert!(!gives_way() && policy() != IDLE);
+            give_way();
+            assert!(gives_way() && policy() == IDLE);
+        })
+        .join()
+        .unwrap();
+        assert!(!gives_way());
+    }
+}
