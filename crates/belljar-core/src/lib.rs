@@ -84,7 +84,7 @@ pub use limits::{Limits, ParseSizeError, format_size, parse_size};
 pub use output::{Output, Stream};
 pub use output_collector::{OutputCollector, SavedOutput, TooMuchOutput};
 pub use party::Party;
-pub use priority::{give_way, gives_way};
+pub use priority::{give_way, gives_way, note_giving_way};
 pub use processor_time::{add_processor_time, is_processor_time_measured};
 pub use progress::{NoProgress, Progress};
 pub use report::{REPORT_KEY, Report, ReportError, ReportImage, ReportRequest, ReportStatus, ReportValue};

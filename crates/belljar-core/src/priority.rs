@@ -12,7 +12,7 @@ thread_local! {
 /// On Linux, its policy is `SCHED_IDLE`: a thread of another policy that wakes up takes the processor at once, and may
 /// choose one on which only such threads run, as if it were idle (sched(7)).
 pub fn give_way() {
-    GIVES_WAY.set(true);
+    note_giving_way();
     #[cfg(target_os = "linux")]
     {
         use thread_priority::unix::{
@@ -26,7 +26,13 @@ pub fn give_way() {
     }
 }
 
-/// Returns whether the current thread gives way to others.
+/// Notes that the work of the current thread, which other processes do, gives way to others. The thread itself keeps its
+/// priority: it holds locks that threads with other work need, and would be without a processor meanwhile.
+pub fn note_giving_way() {
+    GIVES_WAY.set(true);
+}
+
+/// Returns whether the work of the current thread gives way to others.
 pub fn gives_way() -> bool {
     GIVES_WAY.get()
 }

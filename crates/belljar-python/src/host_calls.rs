@@ -79,7 +79,7 @@ pub(crate) struct RemoteCall<'a> {
     pub(crate) caller: &'a dyn RemoteCaller,
     /// The state of the handler, if the call continues in this process.
     pub(crate) continued: Option<&'a [u8]>,
-    /// The reason why the code is not recorded any more, once there is one.
+    /// The reason for the end of the code's recording, once it has ended.
     pub(crate) incomplete: Cell<Option<&'static str>>,
 }
 

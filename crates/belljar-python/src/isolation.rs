@@ -189,7 +189,7 @@ pub struct ProcessCall<'a> {
     pub network: bool,
     /// The recording of the code, which [`RecordingHost`] follows.
     pub recording: CallRecording,
-    /// The limits of [`GuestFunction::Finish`], if the process is to call it as soon as the code has ended with a value.
+    /// The limits of [`GuestFunction::Finish`], if the process calls it as soon as the code has ended with a value.
     pub finish: Option<&'a Limits>,
 }
 
@@ -339,7 +339,7 @@ pub struct ProcessHostReply {
     pub files: Vec<ValueFile>,
     /// Files of packages that the process is to have from now on.
     pub layers: Vec<LayerArchive>,
-    /// The reason why the code is not recorded any more, if there is one.
+    /// The reason for the end of the code's recording, if this reply ends it.
     pub incomplete: Option<&'static str>,
 }
 

@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use belljar_core::os::thread_time;
-use belljar_core::{HeldThreads, MeterScope, give_way};
+use belljar_core::{HeldThreads, MeterScope, give_way, note_giving_way};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use prometheus_client::metrics::histogram::Histogram;
 
@@ -121,6 +122,8 @@ struct Shared {
     work: [Condvar; 2],
     run_on_thread: Box<RunOnThread>,
     held: HeldThreads,
+    /// True if other processes run the code.
+    runs_elsewhere: AtomicBool,
 }
 
 #[derive(Default)]
@@ -167,6 +170,7 @@ impl GuestThreadPool {
             work: [Condvar::new(), Condvar::new()],
             run_on_thread: Box::new(run_on_thread),
             held: HeldThreads::default(),
+            runs_elsewhere: AtomicBool::new(false),
         };
         let timers = Timers::default();
         Self { shared: Arc::new(shared), waits: Histogram::new(WAIT_BUCKETS), timers, held_hint: None }
@@ -176,6 +180,13 @@ impl GuestThreadPool {
     #[must_use]
     pub fn with_held_hint(mut self, hint: &'static str) -> Self {
         self.held_hint = Some(hint);
+        self
+    }
+
+    /// Keeps the priority of all threads, since other processes run the code, and lower their own.
+    #[must_use]
+    pub fn with_code_elsewhere(self) -> Self {
+        self.shared.runs_elsewhere.store(true, Ordering::Relaxed);
         self
     }
 
@@ -347,8 +358,10 @@ impl Shared {
     fn work(&self, class: usize) {
         self.held.add_current_thread();
         // A thread cannot take this back, so that such threads have jobs of their own.
-        if class == GIVES_WAY {
-            give_way();
+        match class {
+            GIVES_WAY if self.runs_elsewhere.load(Ordering::Relaxed) => note_giving_way(),
+            GIVES_WAY => give_way(),
+            _ => {}
         }
         let mut state = self.state.lock();
         loop {

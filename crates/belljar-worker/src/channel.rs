@@ -96,7 +96,7 @@ impl Channel {
         self.send(&Event::Saved(result))
     }
 
-    /// Sends a recording, or the reason why there is none. Ends the worker if the broker has gone.
+    /// Sends a recording, or the reason for its end. Ends the worker if the broker has gone.
     fn send_recording(&self, saved: Result<Vec<u8>, Cow<'static, str>>) {
         let saved = saved.as_deref().map_err(|reason| reason.clone().into_owned());
         self.send_saved(saved).unwrap_or_else(|_| end());

@@ -92,8 +92,8 @@
 //! A cell that holds its thread while it waits is recorded as on threads (`belljar_emscripten::recording`), by the
 //! worker. While the broker handles a call of the host, or the code sleeps, the broker asks for the recording, of a
 //! bounded number of bytes, and stores it behind the state from before the cell. It is replayed in another worker only.
-//! Whatever a worker sends after `Asleep` ends the sleep for the broker, which then notes that the cell goes on. What a
-//! worker sends until `ReplayEnded` is not shown again; of calls of the host, only one may go on with a state.
+//! The next message after `Asleep`, whatever it is, ends the sleep for the broker, which then notes that the cell goes
+//! on. Output until `ReplayEnded` is not shown again; of calls of the host, only one may go on with a state.
 //!
 //! Where the owner has a quota of memory, the worker asks before its interpreter's memory grows. What the kernel
 //! measures beyond that is charged as well, and processor time is what the kernel measures (`usage.rs`).

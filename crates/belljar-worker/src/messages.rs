@@ -86,7 +86,7 @@ pub(crate) enum Command {
     HostReply {
         result: Result<String, HostCallFailure>,
         files: Vec<ValueFile>,
-        /// The reason why the code is not recorded any more, if there is one.
+        /// The reason for the end of the code's recording, if this reply ends it.
         incomplete: Option<String>,
     },
     /// Drops the interpreter.

@@ -250,7 +250,8 @@ impl Interpreters<'_> {
         self.running.as_ref().map(|_| ()).map_err(Clone::clone)
     }
 
-    /// Makes a call to the interpreter, on this thread or on that for calls that give way. Returns the event of its end.
+    /// Makes a call to the interpreter, on this thread or on that for calls that give way. Returns the event of its
+    /// end.
     fn call(&mut self, call: GuestCall, background: Option<&Background>) -> io::Result<Event> {
         match (&mut self.running, background) {
             (Err(reason), _) => Ok(failed_call(reason.clone())),

@@ -19,7 +19,7 @@ const MAX_WRITE: usize = 32 << 10;
 pub(crate) struct TimedChannel<'a> {
     channel: &'a UnixStream,
     deadline: Option<Instant>,
-    /// What is told of silence, during calls.
+    /// The observer of silence, during calls.
     silence: Option<Silence<'a>>,
 }
 

@@ -1,8 +1,8 @@
 //! `cargo xtask test`: runs the tests of the workspace, and once more by themselves the few that fail.
 //!
-//! Two thousand tests start servers, interpreters and browsers, and wait for them: two programs at a time take less time
-//! than one after another. On a machine with two cores, a test may exceed a limit that it keeps when it runs alone. A
-//! second run tells such a test from a defect, and names it.
+//! Two thousand tests start servers, interpreters and browsers, and wait for them: two programs at a time take less
+//! time than one after another. On a machine with two cores, a test may exceed a limit that it keeps when it runs
+//! alone. A second run tells such a test from a defect, and names it.
 //!
 //! | file | subject |
 //! | --- | --- |

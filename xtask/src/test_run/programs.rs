@@ -127,7 +127,7 @@ pub(super) fn watch(mut command: Command, printed: impl Write + Send + 'static) 
         let _ = has_ended.send(pass_on(output, printed, &reading));
     });
     let status = child.wait().map_err(failed)?;
-    // What was written before the end is in the pipe.
+    // All that was written before the end is in the pipe.
     if let Ok(passed_on) = ended.recv_timeout(OUTPUT_TIMEOUT) {
         passed_on.map_err(failed)?;
     }

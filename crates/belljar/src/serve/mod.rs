@@ -186,7 +186,9 @@ impl ServeArguments {
         // Sessions of the data directory find the quotas of their owners by these names.
         name_tokens(&tenants, tokens);
         let pool = GuestThreadPool::with_tenants(self.pool_limits(), tenants.clone(), runs.thread_runner());
-        let pool = Arc::new(pool.with_held_hint(HELD_THREADS_HINT));
+        let pool = pool.with_held_hint(HELD_THREADS_HINT);
+        let has_workers = kind == SandboxKind::Wasm && self.isolation.is_process();
+        let pool = Arc::new(if has_workers { pool.with_code_elsewhere() } else { pool });
         for warm_up in warm_up {
             if let Err(error) = pool.submit(move |_permit| warm_up()) {
                 tracing::error!(%error, "failed to prepare Python ahead of time: the first call prepares it");
