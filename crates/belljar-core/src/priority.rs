@@ -26,8 +26,8 @@ pub fn give_way() {
     }
 }
 
-/// Notes that the work of the current thread, which other processes do, gives way to others. The thread itself keeps its
-/// priority: it holds locks that threads with other work need, and would be without a processor meanwhile.
+/// Notes that the work of the current thread, which other processes do, gives way to others. The thread itself keeps
+/// its priority: it holds locks that threads with other work need, and would be without a processor meanwhile.
 pub fn note_giving_way() {
     GIVES_WAY.set(true);
 }

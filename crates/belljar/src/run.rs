@@ -285,7 +285,7 @@ fn report_statistics(execution: &Execution) {
     let milliseconds = |time: std::time::Duration| time.as_secs_f64() * 1e3;
     let statistics = &execution.statistics;
     eprintln!(
-        "start {:.2} ms, run {:.2} ms, peak memory {:.1} MB",
+        "start {:.2} ms, run {:.2} ms, peak memory {:.1} MB, on a thread of this process",
         milliseconds(statistics.start),
         milliseconds(statistics.run),
         statistics.peak_memory as f64 / f64::from(1 << 20),

@@ -283,6 +283,7 @@ impl ServeArguments {
         let limits = self.limits.for_server();
         let session_limits = self.sessions.limits(limits, self.limits.max_wait);
         let pool = self.isolation.pool(&options, &limits, &session_limits)?;
+        tracing::info!("code runs in {}", self.place_of_code(SandboxKind::Wasm));
         let opened = pool.clone();
         let runtime = Arc::new(RuntimeLoader::new(move |progress| {
             let python = Python::open(&options, progress).map_err(CommandError::from)?;

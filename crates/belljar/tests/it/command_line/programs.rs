@@ -71,6 +71,7 @@ fn statistics_are_written_to_standard_error() {
     let run = Belljar::run_with(["--stats", "-c", "print(1)"]);
     assert_eq!(run.stdout, "1\n");
     assert!(run.stderr.starts_with("start ") && run.stderr.contains("peak memory"), "{run:?}");
+    assert!(run.stderr.trim_end().ends_with("on a thread of this process"), "{run:?}");
 }
 
 #[test]
