@@ -1,8 +1,8 @@
 //! The thread of a worker for calls that give way to those of other owners.
 //!
-//! The server's thread that makes such a call has a low priority (`belljar_core::give_way`). The worker runs it on a
-//! thread with the same one, which is started before the worker is sealed: a process without privileges cannot raise a
-//! priority again, and a sealed one cannot change any.
+//! The server's thread that makes such a call is marked (`belljar_core::note_giving_way`), and keeps its priority. The
+//! worker runs the code on a thread with the lowest one, which is started before the worker is sealed: a process
+//! without privileges cannot raise a priority again, and a sealed one cannot change any.
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};

@@ -29,6 +29,12 @@ pub(crate) fn end() -> ! {
     std::process::exit(FAILED)
 }
 
+/// Returns a reason as it may be sent.
+pub(crate) fn shortened(reason: &str) -> String {
+    // No character takes more than four bytes.
+    reason.chars().take(MAX_REASON / 4).collect()
+}
+
 /// The worker's end of the channel.
 pub(crate) struct Channel {
     socket: Mutex<BufReader<UnixStream>>,
@@ -90,8 +96,7 @@ impl Channel {
                 }
                 Ok(())
             }
-            // No character takes more than four bytes.
-            Err(reason) => Err(reason.chars().take(MAX_REASON / 4).collect()),
+            Err(reason) => Err(shortened(&reason)),
         };
         self.send(&Event::Saved(result))
     }

@@ -20,9 +20,9 @@ use belljar_python::{GuestFunction, GuestMount, Interpreter, Streams};
 use belljar_sandbox::worker::{NewWorker, SealLimits, seal};
 
 use crate::background::{Background, with_background};
-use crate::channel::{AskingMeter, AskingSleepSaver, Channel, ChannelSink, FAILED, ForwardedCall};
+use crate::channel::{AskingMeter, AskingSleepSaver, Channel, ChannelSink, FAILED, ForwardedCall, shortened};
 use crate::frames::FrameError;
-use crate::messages::{self, Command, EndReason, Event, InterpreterLimits, MAX_BUFFERS, MAX_REASON, MAX_STATE};
+use crate::messages::{self, Command, EndReason, Event, InterpreterLimits, MAX_BUFFERS, MAX_STATE};
 use crate::remote_mounts::RemoteDirectory;
 use crate::remote_network::RemoteNetwork;
 use crate::signals::{Current, receive_interrupts};
@@ -108,7 +108,7 @@ fn serve(shared: &Shared, channel: &Arc<Channel>, current: &Current, background:
             Ok(Command::StatePart(part)) => interpreters.state.extend(part),
             Ok(Command::StartSession { number, limits, start, mounts }) => {
                 let started = interpreters.start_session(number, limits, start, mounts);
-                channel.send(&Event::Started(started.map_err(shortened)))?;
+                channel.send(&Event::Started(started.map_err(|reason| shortened(&reason))))?;
             }
             Ok(Command::Files(request)) => {
                 let Ok(running) = &mut interpreters.running else { return Err(io::Error::other(NOT_RUNNING)) };
@@ -134,12 +134,6 @@ fn serve(shared: &Shared, channel: &Arc<Channel>, current: &Current, background:
             Err(error) => return Err(io::Error::other(error)),
         }
     }
-}
-
-/// Returns a reason as it may be sent.
-fn shortened(reason: String) -> String {
-    // No character takes more than four bytes.
-    reason.chars().take(MAX_REASON / 4).collect()
 }
 
 /// Returns streams that send the output to the broker and have no input.

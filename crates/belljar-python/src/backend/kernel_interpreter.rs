@@ -107,7 +107,7 @@ impl KernelInterpreter {
     }
 
     /// Notes that the replayed code has ended, which it did not before.
-    pub(super) fn end_replay(&mut self) {
+    pub(super) fn note_early_end(&mut self) {
         const REASON: &str = "it ended";
         match self {
             Self::Local(interpreter) => {

@@ -119,7 +119,7 @@ impl WasmKernel {
             match step {
                 Ok(Step::Waiting(_)) => {}
                 Ok(Step::Completed(_)) => {
-                    self.interpreter.end_replay();
+                    self.interpreter.note_early_end();
                     return Err(Outcome::Success(None));
                 }
                 Err(outcome) => return Err(outcome),

@@ -116,11 +116,15 @@ SENT |= {
     "continues-nothing": [READY, COMMAND, CONTINUED, COMMAND, VALUE],
     "long-divergence": [READY, COMMAND, RETURNED(b"{}", recording=b"\1\0\1" + text(b"x" * 5000))],
 }
-PREPARED = SESSION + [frame(b"\x0c\1"), COMMAND]
+# Waits for the two commands with the recording `recording` of at most 1000 bytes, which may arrive apart.
+REPLAY_COMMANDS = len(frame(b"\0" + text(b"recording")) + frame(b"\0\xe8\7"))
+# The last command before is that of the session's start, after which nothing follows.
+STARTED_SESSION = SESSION[:-1]
+PREPARED = STARTED_SESSION + [REPLAY_COMMANDS, frame(b"\x0c\1"), COMMAND]
 SENT |= {
     "replays": PREPARED + [REPLAY_ENDED, CONTINUED, COMMAND, PART, SAVED, COMMAND, VALUE],
-    "damaged-replay": SESSION + [frame(b"\x0c\0")],
-    "value-as-replay": SESSION + [VALUE],
+    "damaged-replay": STARTED_SESSION + [REPLAY_COMMANDS, frame(b"\x0c\0")],
+    "value-as-replay": STARTED_SESSION + [REPLAY_COMMANDS, VALUE],
     "replays-twice": PREPARED + [REPLAY_ENDED, REPLAY_ENDED, VALUE],
     "continues-twice": PREPARED + [REPLAY_ENDED, CONTINUED, COMMAND, PART, SAVED, COMMAND, CONTINUED, VALUE],
 }
@@ -129,6 +133,8 @@ def worker(channel):
     for part in SENT[mode]:
         if part is COMMAND:
             channel.recv(1 << 17)
+        elif isinstance(part, int):
+            channel.recv(part, socket.MSG_WAITALL)
         else:
             channel.sendall(part)
     if mode == "endless-parts":
