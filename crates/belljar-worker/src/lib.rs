@@ -129,6 +129,7 @@ mod frames;
 mod messages;
 mod pool;
 mod remote;
+mod remote_call;
 mod remote_handle;
 mod remote_mounts;
 mod remote_network;

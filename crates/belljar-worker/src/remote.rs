@@ -1,6 +1,6 @@
 //! An interpreter in a worker, on the side of the broker.
 
-use std::io::{self, BufReader};
+use std::io::BufReader;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,33 +9,21 @@ use belljar_core::{
     ExitReason, LimitKind, Limits, UsageMeter, add_processor_time, gives_way, is_processor_time_measured,
 };
 use belljar_python::GuestReturn;
-use belljar_python::isolation::{
-    FinishReturn, InterpreterProcess, LayerArchive, MountPoint, ProcessCall, ProcessHost, ProcessHostCall,
-    ProcessHostReply, ProcessReturn, RemoteCaller as _, SavedPart, ValueFile,
-};
+use belljar_python::isolation::{InterpreterProcess, MountPoint, ProcessCall, ProcessHost, ProcessReturn, SavedPart};
 
 use crate::frames::{self, FrameError};
-use crate::messages::{
-    Command, Event, InterpreterLimits, MAX_HOST_REQUEST, MAX_OUTPUT, MAX_STATE_PART, SeenSignals, TimeLimits,
-};
+use crate::messages::{Command, Event, InterpreterLimits, TimeLimits};
 use crate::pool::{ImageWorkers, Worker};
+use crate::remote_call::{self, RemoteCall, Waits, WorkerFailure};
 use crate::remote_handle::RemoteHandle;
-use crate::remote_recording::{REPLAY_TIME, RemoteRecording, WaitingCode};
+use crate::remote_recording::RemoteRecording;
 use crate::silence::Silence;
 use crate::timed_channel::{self, TimedChannel};
 
-/// The time after the limits of a call at which a worker that has not returned is killed. Busy machines may need it.
-const RETURN_GRACE: Duration = Duration::from_secs(5);
 /// The longest wait for a worker to be sealed.
 const READY_TIMEOUT: Duration = Duration::from_secs(20);
 /// The longest wait until a worker that has returned reads that its interpreter is discarded. It waits for commands.
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
-/// The most calls of the host in one call of the guest package.
-const MAX_HOST_CALLS: u32 = 100_000;
-/// The most times that the memory of an interpreter may be asked to grow in one call of the guest package.
-const MAX_GROWTHS: u32 = 100_000;
-/// The longest name of a call of the host, in bytes.
-const MAX_HOST_NAME: usize = 64;
 /// The most workers that are tried until one reads its commands.
 const MAX_REPLACEMENTS: usize = 3;
 /// The size of the buffer for messages: that of a short call's.
@@ -79,23 +67,6 @@ impl InitialMemory {
         // The time until then is not that of the owner's code.
         worker.control.count_processor_time();
     }
-}
-
-/// The reason why a worker is ended.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum WorkerFailure {
-    #[error("its worker failed: {0}")]
-    Frame(#[from] FrameError),
-    #[error("its worker process sent an unexpected message")]
-    Unexpected,
-    #[error("its worker process asked for more than it may")]
-    Excess,
-    #[error("its code wrote more than it may")]
-    Output,
-    #[error("its code waited for longer than it may")]
-    Waited,
-    #[error("{0}")]
-    Aborted(String),
 }
 
 impl RemoteInterpreter {
@@ -168,14 +139,8 @@ impl RemoteInterpreter {
             self.output_left = self.limits.output;
         }
         self.recording.begin_call(call.recording);
-        let mut deadline = deadline(call.limits);
-        if let Some(limits) = call.finish {
-            deadline = deadline.and_then(|deadline| deadline.checked_add(limits.wall_time?)?.checked_add(limits.grace));
-        }
-        if self.recording.is_replaying {
-            deadline = deadline.and_then(|deadline| deadline.checked_add(REPLAY_TIME));
-        }
-        let mut waits = Waits::new(call.limits);
+        let deadline = remote_call::first_deadline(call, &self.recording);
+        let asks_memory = worker.control.usage.limits_memory();
         let mut commands = Vec::new();
         if !self.is_restored {
             self.is_restored = true;
@@ -184,22 +149,17 @@ impl RemoteInterpreter {
             let restore = Command::Restore { number, limits, mounts };
             frames::append(&mut commands, &restore).map_err(FrameError::from)?;
         }
-        let time = TimeLimits::from(call.limits);
-        let (arguments, files) = (call.arguments.to_owned(), call.files.to_vec());
-        let &ProcessCall { function, is_new_cell, asleep, network, recording, .. } = call;
-        let asks_memory = worker.control.usage.limits_memory();
-        let interrupts = self.handle.interrupts();
         let command = Command::Call {
-            function,
-            arguments,
-            files,
-            time,
-            is_new_cell,
-            asleep,
+            function: call.function,
+            arguments: call.arguments.to_owned(),
+            files: call.files.to_vec(),
+            time: TimeLimits::from(call.limits),
+            is_new_cell: call.is_new_cell,
+            asleep: call.asleep,
             asks_memory,
-            network,
-            interrupts,
-            recording,
+            network: call.network,
+            interrupts: self.handle.interrupts(),
+            recording: call.recording,
             finish: call.finish.map(TimeLimits::from),
             gives_way: gives_way(),
         };
@@ -212,129 +172,22 @@ impl RemoteInterpreter {
             worker.is_ready = true;
             channel.get_mut().set_deadline(deadline);
         }
-        let (mut host_calls, mut growths) = (0, 0);
-        loop {
-            let event = frames::read::<Event>(&mut channel);
-            if let Some(waited) = waits.end() {
-                let event = event.as_ref();
-                if event.is_err_and(|error| matches!(error, FrameError::TimedOut)) {
-                    return Err(WorkerFailure::Waited);
-                }
-                deadline = deadline.and_then(|deadline| deadline.checked_add(waited));
-                channel.get_mut().set_deadline(deadline);
-            }
-            let event = event?;
-            self.has_begun = true;
-            // Code that sleeps may ask for memory, and has not gone on for that.
-            if self.recording.is_asleep && !matches!(event, Event::Grow(_)) {
-                self.recording.is_asleep = false;
-                host.end_sleep().map_err(WorkerFailure::Aborted)?;
-            }
-            match event {
-                Event::Output { stream, bytes } => {
-                    // Messages without output would have no bound but that of time.
-                    if bytes.is_empty() || bytes.len() > MAX_OUTPUT {
-                        return Err(WorkerFailure::Excess);
-                    }
-                    self.output_left = self.output_left.checked_sub(bytes.len() as u64).ok_or(WorkerFailure::Output)?;
-                    host.write(stream.into(), &bytes);
-                }
-                Event::HostCall { name, request, files, signals: seen, continued } => {
-                    host_calls += 1;
-                    if host_calls > MAX_HOST_CALLS || request.len() > MAX_HOST_REQUEST || name.len() > MAX_HOST_NAME {
-                        return Err(WorkerFailure::Excess);
-                    }
-                    check_files(&files)?;
-                    self.recording.check_continued(continued.as_deref())?;
-                    let begin = Instant::now();
-                    let call = ProcessHostCall { name: &name, request: &request, files, continued };
-                    let code = WaitingCode::new(worker, &self.handle, &mut channel, seen, &self.recording);
-                    let reply = host.host_call(call, &code);
-                    code.end()?;
-                    // The worker's limits of time are paused meanwhile.
-                    deadline = deadline.and_then(|deadline| deadline.checked_add(begin.elapsed()));
-                    channel.get_mut().set_deadline(deadline);
-                    let mut frames = Vec::new();
-                    let reply = match reply {
-                        Ok(ProcessHostReply { text, files, layers, incomplete }) => {
-                            for layer in layers {
-                                append_layer(&mut frames, layer).map_err(FrameError::from)?;
-                            }
-                            Command::HostReply { result: Ok(text), files, incomplete: incomplete.map(str::to_owned) }
-                        }
-                        Err(failure) => {
-                            Command::HostReply { result: Err(failure), files: Vec::new(), incomplete: None }
-                        }
-                    };
-                    frames::append(&mut frames, &reply).map_err(FrameError::from)?;
-                    timed_channel::write(&worker.channel, &frames, deadline).map_err(FrameError::from)?;
-                }
-                Event::Grow(bytes) if asks_memory => {
-                    growths += 1;
-                    if growths > MAX_GROWTHS || bytes == 0 || bytes > self.limits.memory {
-                        return Err(WorkerFailure::Excess);
-                    }
-                    send(worker, &Command::Grown(worker.control.usage.grow(bytes)), deadline)?;
-                }
-                Event::Network(request) if network => {
-                    let reply = host.network(request, self.handle.begin_request()).ok_or(WorkerFailure::Excess)?;
-                    send(worker, &Command::Network(reply), deadline)?;
-                }
-                Event::Mount(request) => {
-                    let result = host.mounts(request).ok_or(WorkerFailure::Excess)?;
-                    send(worker, &Command::Mount(result), deadline)?;
-                }
-                Event::Asleep(elapsed) => {
-                    self.recording.begin_sleep()?;
-                    let begin = Instant::now();
-                    let seen = SeenSignals::default();
-                    let code = WaitingCode::new(worker, &self.handle, &mut channel, seen, &self.recording);
-                    host.on_sleep(elapsed, &|| code.save(&[]));
-                    code.end()?;
-                    deadline = deadline.and_then(|deadline| deadline.checked_add(begin.elapsed()));
-                    channel.get_mut().set_deadline(deadline);
-                    self.recording.sleep_on();
-                    send(worker, &Command::SleepOn, deadline)?;
-                }
-                Event::ReplayEnded => {
-                    self.recording.end_replay()?;
-                    host.end_replay();
-                    deadline = self::deadline(call.limits);
-                    channel.get_mut().set_deadline(deadline);
-                }
-                Event::Waiting if network => channel.get_mut().set_deadline(waits.begin()),
-                Event::Returned { result, files, peak_memory, has_used_streams, recording, finish } => {
-                    check_files(&files)?;
-                    if finish.is_some() && call.finish.is_none() {
-                        return Err(WorkerFailure::Unexpected);
-                    }
-                    let recording = self.recording.check_end(recording)?;
-                    // Nothing follows before the next command.
-                    if !channel.buffer().is_empty() {
-                        return Err(WorkerFailure::Unexpected);
-                    }
-                    let result = result.map_err(ExitReason::from);
-                    return Ok(ProcessReturn {
-                        returned: GuestReturn { result, peak_memory, has_used_streams },
-                        files,
-                        recording,
-                        finish: finish
-                            .map(|(result, time)| FinishReturn { result: result.map_err(ExitReason::from), time }),
-                    });
-                }
-                Event::Ready
-                | Event::Started(_)
-                | Event::Files(_)
-                | Event::StatePart(_)
-                | Event::Saved(_)
-                | Event::Grow(_)
-                | Event::Network(_)
-                | Event::Waiting
-                | Event::ReplayPrepared(_) => {
-                    return Err(WorkerFailure::Unexpected);
-                }
-            }
-        }
+        let call = RemoteCall {
+            call,
+            worker,
+            handle: &self.handle,
+            limits: self.limits,
+            asks_memory,
+            recording: &mut self.recording,
+            output_left: &mut self.output_left,
+            has_begun: &mut self.has_begun,
+            channel,
+            deadline,
+            waits: Waits::new(call.limits),
+            host_calls: 0,
+            growths: 0,
+        };
+        call.receive(host)
     }
 }
 
@@ -444,55 +297,4 @@ pub(crate) fn send(worker: &Worker, command: &Command, deadline: Option<Instant>
     let mut frame = Vec::new();
     frames::append(&mut frame, command)?;
     Ok(timed_channel::write(&worker.channel, &frame, deadline)?)
-}
-
-/// Appends the messages with the files of a package.
-fn append_layer(frames: &mut Vec<u8>, LayerArchive { id, bytes }: LayerArchive) -> io::Result<()> {
-    let mut parts = bytes.chunks(MAX_STATE_PART).peekable();
-    while let Some(part) = parts.next() {
-        let id = parts.peek().is_none().then(|| id.clone());
-        frames::append(frames, &Command::LayerPart { bytes: part.to_vec(), id })?;
-    }
-    Ok(())
-}
-
-/// Checks the names of buffers of a worker.
-fn check_files(files: &[ValueFile]) -> Result<(), WorkerFailure> {
-    match files.iter().all(ValueFile::has_valid_name) {
-        true => Ok(()),
-        false => Err(WorkerFailure::Excess),
-    }
-}
-
-fn deadline(limits: &Limits) -> Option<Instant> {
-    let time = limits.wall_time?.checked_add(limits.grace)?.checked_add(RETURN_GRACE)?;
-    Instant::now().checked_add(time)
-}
-
-/// The waits of a call for its connections.
-struct Waits {
-    /// The time that is left for them, with [`RETURN_GRACE`] for all together; `None` without a limit.
-    left: Option<Duration>,
-    /// The beginning of the wait, while there is one.
-    since: Option<Instant>,
-}
-
-impl Waits {
-    fn new(limits: &Limits) -> Self {
-        Self { left: limits.wait_time.map(|limit| limit.saturating_add(RETURN_GRACE)), since: None }
-    }
-
-    /// Begins a wait. Returns the time at which it has to end.
-    fn begin(&mut self) -> Option<Instant> {
-        let now = Instant::now();
-        self.since = Some(now);
-        now.checked_add(self.left?)
-    }
-
-    /// Ends the wait. Returns its time, or `None` outside of one.
-    fn end(&mut self) -> Option<Duration> {
-        let waited = self.since.take()?.elapsed();
-        self.left = self.left.map(|left| left.saturating_sub(waited));
-        Some(waited)
-    }
 }

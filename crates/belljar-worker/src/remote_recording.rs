@@ -11,7 +11,8 @@ use belljar_python::isolation::{CallRecording, RecordingState, RemoteCaller};
 use crate::frames;
 use crate::messages::{Command, Event, MAX_HANDLER_STATE, MAX_REASON, MAX_STATE_PART, SeenSignals};
 use crate::pool::Worker;
-use crate::remote::{RemoteInterpreter, Source, WorkerFailure, send};
+use crate::remote::{RemoteInterpreter, Source, send};
+use crate::remote_call::WorkerFailure;
 use crate::remote_handle::RemoteHandle;
 use crate::remote_session::{STATE_TIMEOUT, read_state};
 

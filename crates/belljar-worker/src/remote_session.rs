@@ -8,7 +8,8 @@ use belljar_python::isolation::{FileFailure, FileReply, FileRequest, SavedPart, 
 use crate::frames::{self, FrameError};
 use crate::messages::{Command, Event, InterpreterLimits, MAX_BUFFERS, MAX_REASON, MAX_STATE, MAX_STATE_PART};
 use crate::pool::Worker;
-use crate::remote::{BUFFER, RemoteInterpreter, Source, WorkerFailure, wait_until_ready};
+use crate::remote::{BUFFER, RemoteInterpreter, Source, wait_until_ready};
+use crate::remote_call::WorkerFailure;
 use crate::timed_channel::{self, TimedChannel};
 
 /// The longest wait for a worker that restores or saves an interpreter.

@@ -91,7 +91,7 @@ fn threads_do_their_work() {
 
 #[test]
 fn waits_that_never_end_are_errors() {
-    check("waits.py", 11);
+    check("waits.py", 12);
 }
 
 #[test]

@@ -134,3 +134,27 @@ async def main():
         print(str(error).partition(":")[0])
 asyncio.run(main())
 #> the thread is ended here
+# %% Sleeps are as long as asked, and refuse what is no time
+import time
+for seconds in (0, 0.0, 0.0005, 0.0015, 0.029, 0.05, True):
+    begin = time.monotonic()
+    time.sleep(seconds)
+    print(time.monotonic() - begin >= seconds)
+for wrong in (-1, -0.001, float("nan"), "1", None, 1e300):
+    try:
+        time.sleep(wrong)
+    except (ValueError, TypeError, OverflowError) as error:
+        print(type(error).__name__)
+#> True
+#> True
+#> True
+#> True
+#> True
+#> True
+#> True
+#> ValueError
+#> ValueError
+#> ValueError
+#> TypeError
+#> TypeError
+#> OverflowError

@@ -55,3 +55,33 @@ fn a_second_interrupt_ends_the_process() {
     press(&running);
     assert_eq!(running.wait().status, Some(130));
 }
+
+#[test]
+fn an_interrupt_ends_a_sleep_in_a_coroutine_of_asyncio_run() {
+    let wait = "import asyncio, time\nasync def main():\n  print('ready')\n  time.sleep(600)\n  await asyncio.sleep(600)\n\
+                asyncio.run(main())";
+    let run = interrupted(wait);
+    assert_eq!(run.status, Some(130), "{run:?}");
+    assert!(run.stderr.ends_with("KeyboardInterrupt\n"), "{run:?}");
+}
+
+#[test]
+fn a_sleeping_program_does_not_wake_up() {
+    let (running, mut stdout) = start("import time\nprint('ready')\ntime.sleep(1)\nprint('slept')\ntime.sleep(600)");
+    let before = wake_ups(&running);
+    wait_for_line(&mut stdout);
+    let count = wake_ups(&running) - before;
+    assert!(count < 100, "the process woke up {count} times");
+    press(&running);
+    assert_eq!(running.wait().status, Some(130));
+}
+
+/// Returns how often threads of the process have given up their processor in order to wait.
+fn wake_ups(running: &Running) -> u64 {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", running.child.id())).unwrap();
+    let switches = |status: String| {
+        let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        count.unwrap().trim().parse::<u64>().unwrap()
+    };
+    tasks.map(|task| switches(std::fs::read_to_string(task.unwrap().path().join("status")).unwrap())).sum()
+}
