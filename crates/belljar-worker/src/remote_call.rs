@@ -1,4 +1,4 @@
-//! One call of an interpreter in a worker, on the side of the broker: the events until it returns, and what each may be.
+//! One call of an interpreter in a worker, on the side of the broker: the events until it returns, and their checks.
 //!
 //! The checks here are those of the table in the crate's documentation: the worker is not trusted.
 
