@@ -117,7 +117,9 @@ impl Sandbox {
             Err(error) => return Err(Error::failed_to("send the task to the launcher")(error)),
         }
         self.set_receive_timeout(Some(REPORT_TIMEOUT))?;
-        loop {
+        // The launcher reports the first process, which reports that it is ready: their messages may come in any order.
+        let mut is_ready = false;
+        while !is_ready || (policy == Policy::Full && self.first.is_none()) {
             match self.receive()? {
                 Some((Report::Failed(failure), _)) => return Err(Error::Setup(failure)),
                 Some((Report::InitStarted, descriptors)) => self.first = descriptors.into_iter().next(),
@@ -133,12 +135,13 @@ impl Sandbox {
                         self.listener = descriptors.next();
                     }
                     self.memory_folders = memory_folders.into_iter().zip(descriptors).collect();
-                    return self.set_receive_timeout(None);
+                    is_ready = true;
                 }
-                Some((_, _)) => {}
+                Some((report, _)) => self.record(&report),
                 None => return Err(Error::LauncherExited("it sent no report".to_owned())),
             }
         }
+        self.set_receive_timeout(None)
     }
 
     fn set_receive_timeout(&self, timeout: Option<Duration>) -> Result<(), Error> {
@@ -207,7 +210,9 @@ impl Sandbox {
     pub fn kill_all(&mut self) -> Result<(), Error> {
         self.channel.send(&Command::KillAll, &[]).map_err(Error::failed_to("send a command to the sandbox"))?;
         self.set_receive_timeout(Some(REPORT_TIMEOUT))?;
-        loop {
+        // The launcher reports the first process, which reports that it is ready: their messages may come in any order.
+        let mut is_ready = false;
+        while !is_ready || (policy == Policy::Full && self.first.is_none()) {
             match self.receive()? {
                 Some((Report::CommandDone, _)) => return self.set_receive_timeout(None),
                 Some((report, _)) => self.record(&report),
@@ -268,5 +273,44 @@ impl Sandbox {
 impl Drop for Sandbox {
     fn drop(&mut self) {
         self.kill();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command as Process;
+
+    use super::*;
+
+    /// The launcher may be without a processor between the fork of the first process and its report of it.
+    #[test]
+    fn reports_of_the_launcher_and_of_the_first_process_may_come_in_any_order() {
+        let mut process = Process::new("sleep").arg("600").spawn().unwrap();
+        let pidfd = || syscalls::pidfd_open(process.id().cast_signed()).unwrap();
+        let (channel, launcher_end) = Channel::pair().unwrap();
+        let mut sandbox = Sandbox {
+            launcher: LauncherProcess { pid: process.id(), pidfd: pidfd() },
+            channel,
+            first: None,
+            ruleset: None,
+            program: None,
+            listener: None,
+            memory_folders: HashMap::new(),
+            exit_status: None,
+            exceeded_memory: false,
+            spec: Spec::new(["true"]),
+            group: None,
+        };
+        let (ruleset, program) = (File::open("/dev/null").unwrap(), pidfd());
+        let ready = Report::Ready { memory_folders: Vec::new(), has_program: true, has_listener: false };
+        launcher_end.send(&ready, &[ruleset.as_fd(), program.as_fd()]).unwrap();
+        launcher_end.send(&Report::ProgramExited(ExitStatus::Exited(3)), &[]).unwrap();
+        launcher_end.send(&Report::InitStarted, &[program.as_fd()]).unwrap();
+
+        sandbox.setup(Policy::Full, None).unwrap();
+        assert!(sandbox.first.is_some() && sandbox.ruleset.is_some() && sandbox.program.is_some());
+        assert_eq!(sandbox.exit_status, Some(ExitStatus::Exited(3)));
+        drop(sandbox);
+        assert!(!process.wait().unwrap().success());
     }
 }
