@@ -210,9 +210,7 @@ impl Sandbox {
     pub fn kill_all(&mut self) -> Result<(), Error> {
         self.channel.send(&Command::KillAll, &[]).map_err(Error::failed_to("send a command to the sandbox"))?;
         self.set_receive_timeout(Some(REPORT_TIMEOUT))?;
-        // The launcher reports the first process, which reports that it is ready: their messages may come in any order.
-        let mut is_ready = false;
-        while !is_ready || (policy == Policy::Full && self.first.is_none()) {
+        loop {
             match self.receive()? {
                 Some((Report::CommandDone, _)) => return self.set_receive_timeout(None),
                 Some((report, _)) => self.record(&report),
