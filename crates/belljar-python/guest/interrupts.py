@@ -23,9 +23,10 @@ def raise_pending() -> None:
 def sleep(seconds: float) -> None:
     """Sleeps, and raises the exception of a signal that interrupted the sleep.
 
-    libc sleeps by reading the clock until the time is up, of which the host knows no end: it wakes up hundreds of times
-    in each sleep. `poll` tells the host how long it waits, in whole milliseconds. It goes on after a signal whose
-    handler raises nothing, where libc's sleep ends early, which programs under `asyncio.run` need in order to stop.
+    libc sleeps by reading the clock until the time is up, so that the host does not know for how long, and wakes up
+    hundreds of times. `poll` tells it the time, in whole milliseconds; libc sleeps the rest. After a signal whose
+    handler raises nothing, `poll` would wait on, while libc's sleep ends: coroutines of `asyncio.run`, which has such a
+    handler, can be interrupted in it.
     """
     if type(seconds) in (int, float) and 0 < seconds < _MAX_POLL and _sigint_raises():
         end = time.monotonic() + seconds

@@ -83,19 +83,7 @@ pub fn spawn(spec: &Spec, policy: Policy, streams: Streams) -> Result<Sandbox, E
     // Only the launcher keeps these descriptors: when it ends, the other ends of all three see the end of file.
     drop((launcher_end, streams.output, streams.errors));
     // From here on, dropping the sandbox kills the launcher.
-    let mut sandbox = Sandbox {
-        launcher,
-        channel,
-        first: None,
-        ruleset: None,
-        program: None,
-        listener: None,
-        memory_folders: HashMap::new(),
-        exit_status: None,
-        exceeded_memory: false,
-        spec: spec.clone(),
-        group: None,
-    };
+    let mut sandbox = Sandbox::new(launcher, channel, spec.clone());
     if let Some(groups) = &spec.control_groups {
         // The launcher waits for its task, and has not started any process.
         sandbox.group = Some(ControlGroup::new(groups, spec, sandbox.launcher.pid)?);
@@ -105,6 +93,23 @@ pub fn spawn(spec: &Spec, policy: Policy, streams: Streams) -> Result<Sandbox, E
 }
 
 impl Sandbox {
+    /// Creates the handle of a sandbox that is not set up.
+    fn new(launcher: LauncherProcess, channel: Channel, spec: Spec) -> Self {
+        Self {
+            launcher,
+            channel,
+            first: None,
+            ruleset: None,
+            program: None,
+            listener: None,
+            memory_folders: HashMap::new(),
+            exit_status: None,
+            exceeded_memory: false,
+            spec,
+            group: None,
+        }
+    }
+
     /// Sends the launcher its task, and waits until the sandbox is ready.
     fn setup(&mut self, policy: Policy, input: Option<OwnedFd>) -> Result<(), Error> {
         let task = Task { spec: self.spec.clone(), policy };
@@ -286,19 +291,8 @@ mod tests {
         let mut process = Process::new("sleep").arg("600").spawn().unwrap();
         let pidfd = || syscalls::pidfd_open(process.id().cast_signed()).unwrap();
         let (channel, launcher_end) = Channel::pair().unwrap();
-        let mut sandbox = Sandbox {
-            launcher: LauncherProcess { pid: process.id(), pidfd: pidfd() },
-            channel,
-            first: None,
-            ruleset: None,
-            program: None,
-            listener: None,
-            memory_folders: HashMap::new(),
-            exit_status: None,
-            exceeded_memory: false,
-            spec: Spec::new(["true"]),
-            group: None,
-        };
+        let launcher = LauncherProcess { pid: process.id(), pidfd: pidfd() };
+        let mut sandbox = Sandbox::new(launcher, channel, Spec::new(["true"]));
         let (ruleset, program) = (File::open("/dev/null").unwrap(), pidfd());
         let ready = Report::Ready { memory_folders: Vec::new(), has_program: true, has_listener: false };
         launcher_end.send(&ready, &[ruleset.as_fd(), program.as_fd()]).unwrap();

@@ -1,4 +1,4 @@
-# Waits that real threads would leave by taking turns, or never: the errors here say so.
+# Waits that real threads would leave by taking turns, or never: the errors here say so. The last program sleeps.
 # %% A queue that nothing fills
 import queue
 try:
@@ -134,7 +134,7 @@ async def main():
         print(str(error).partition(":")[0])
 asyncio.run(main())
 #> the thread is ended here
-# %% Sleeps are as long as asked, and refuse what is no time
+# %% A sleep is at least as long as asked, and wrong arguments are errors
 import time
 for seconds in (0, 0.0, 0.0005, 0.0015, 0.029, 0.05, True):
     begin = time.monotonic()

@@ -6,20 +6,20 @@ use std::process::{ChildStdout, Command};
 use crate::harness::{Belljar, Run, Running};
 
 /// Starts `code`, which must print a line when it is ready to be interrupted.
-fn start(code: &str) -> (Running, BufReader<ChildStdout>) {
+pub(super) fn start(code: &str) -> (Running, BufReader<ChildStdout>) {
     let mut running = Belljar::new().args(["run", "-c", code]).start();
     let mut stdout = BufReader::new(running.child.stdout.take().unwrap());
     wait_for_line(&mut stdout);
     (running, stdout)
 }
 
-fn wait_for_line(stdout: &mut BufReader<ChildStdout>) {
+pub(super) fn wait_for_line(stdout: &mut BufReader<ChildStdout>) {
     let mut line = String::new();
     stdout.read_line(&mut line).unwrap();
     assert!(line.ends_with('\n'), "it ended before it was ready: {line:?}");
 }
 
-fn press(running: &Running) {
+pub(super) fn press(running: &Running) {
     let process = running.child.id().to_string();
     assert!(Command::new("kill").args(["-INT", &process]).status().unwrap().success());
 }
@@ -63,25 +63,4 @@ fn an_interrupt_ends_a_sleep_in_a_coroutine_of_asyncio_run() {
     let run = interrupted(wait);
     assert_eq!(run.status, Some(130), "{run:?}");
     assert!(run.stderr.ends_with("KeyboardInterrupt\n"), "{run:?}");
-}
-
-#[test]
-fn a_sleeping_program_does_not_wake_up() {
-    let (running, mut stdout) = start("import time\nprint('ready')\ntime.sleep(1)\nprint('slept')\ntime.sleep(600)");
-    let before = wake_ups(&running);
-    wait_for_line(&mut stdout);
-    let count = wake_ups(&running) - before;
-    assert!(count < 100, "the process woke up {count} times");
-    press(&running);
-    assert_eq!(running.wait().status, Some(130));
-}
-
-/// Returns how often threads of the process have given up their processor in order to wait.
-fn wake_ups(running: &Running) -> u64 {
-    let tasks = std::fs::read_dir(format!("/proc/{}/task", running.child.id())).unwrap();
-    let switches = |status: String| {
-        let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-        count.unwrap().trim().parse::<u64>().unwrap()
-    };
-    tasks.map(|task| switches(std::fs::read_to_string(task.unwrap().path().join("status")).unwrap())).sum()
 }

@@ -11,6 +11,7 @@ mod mounts;
 mod programs;
 mod prompting;
 mod siblings;
+mod sleeping;
 mod statuses;
 mod streams;
 mod terminal;
