@@ -1,16 +1,10 @@
-//! Parses what a client sends to the server before anything is known of the client: lines on standard input, and those
-//! parts of requests over HTTP by which calls to one session are kept in order.
+//! Checks `properties/messages.rs`, as tests do with the stored corpus.
 
 #![no_main]
 
-use belljar_server::parse_message;
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| {
-    for line in bytes.split(|byte| *byte == b'\n') {
-        let is_message = parse_message(line);
-        // White space around a message changes nothing.
-        let spaced = [&b" \t"[..], line, b"\r"].concat();
-        assert_eq!(parse_message(&spaced), is_message && !line.starts_with(b"\xEF\xBB\xBF"));
-    }
-});
+#[path = "../properties/messages.rs"]
+mod messages;
+
+fuzz_target!(|bytes: &[u8]| messages::check(bytes));

@@ -1,12 +1,10 @@
-//! Reads what a worker process sends, as one that an attacker has taken over could send it. Bytes that are not messages
-//! are refused, and messages that were read are the same when they are written and read again.
+//! Checks `properties/worker_frames.rs`, as tests do with the stored corpus.
 
 #![no_main]
 
-use belljar_worker::rewrite_events;
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| {
-    let frames = rewrite_events(bytes);
-    assert_eq!(rewrite_events(&frames), frames);
-});
+#[path = "../properties/worker_frames.rs"]
+mod worker_frames;
+
+fuzz_target!(|bytes: &[u8]| worker_frames::check(bytes));

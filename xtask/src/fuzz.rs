@@ -3,6 +3,9 @@
 //! The targets are libFuzzer's (crate `libfuzzer-sys`). They are built here and not by cargo-fuzz, so that nothing has
 //! to be installed. Instrumentation for coverage is an option of stable compilers; the address sanitizer is not, and
 //! `RUSTC_BOOTSTRAP` allows it.
+//!
+//! The large targets are not run on each change: tests check their stored corpora without a fuzzer (`fuzz_corpora.rs`
+//! of the crate `belljar`), by the same functions (`fuzz/properties`).
 
 use std::fs;
 use std::io;

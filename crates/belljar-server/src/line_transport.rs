@@ -90,6 +90,8 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> LineTr
     /// Parses a line. Returns `None` for an empty line and for a notification that the protocol does not define.
     fn parse(&self, line: &[u8]) -> Result<Option<RxJsonRpcMessage<RoleServer>>, InvalidLine> {
         const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
+        let line = line.trim_ascii();
+        // rmcp's codec skips it, too, but the order of calls depends on what is parsed here.
         let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line).trim_ascii();
         if line.is_empty() {
             return Ok(None);

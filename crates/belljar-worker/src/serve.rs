@@ -55,7 +55,12 @@ pub(crate) fn run(worker: NewWorker, shared: Shared) -> ! {
 }
 
 /// Seals this process, and runs the calls of the broker.
-fn serve(shared: &Shared, channel: &Arc<Channel>, current: &Current, background: &Background) -> io::Result<()> {
+fn serve<'a>(
+    shared: &'a Shared,
+    channel: &Arc<Channel>,
+    current: &Current,
+    background: &Background<'a>,
+) -> io::Result<()> {
     seal(SealLimits { memory_bytes: shared.worker_memory }).map_err(|failure| io::Error::other(failure.to_string()))?;
     channel.send(&Event::Ready)?;
     // Interpreters that are created on this thread count their memory with it.
@@ -63,8 +68,9 @@ fn serve(shared: &Shared, channel: &Arc<Channel>, current: &Current, background:
     let _scope = MeterScope::enter(meter.clone());
     let network = RemoteNetwork::new(channel.clone());
     current.lock().network = Some(network.clone());
+    let restorer = Restorer { shared, channel: channel.clone(), current: current.clone() };
     let mut interpreters =
-        Interpreters { shared, channel, current, running: Err(NOT_RUNNING.into()), next: None, state: Vec::new() };
+        Interpreters { restorer, running: Err(NOT_RUNNING.into()), gave_way: false, next: None, state: Vec::new() };
     loop {
         match channel.receive() {
             Ok(Command::Restore { number, limits, mounts }) => interpreters.start(number, limits, mounts),
@@ -95,7 +101,8 @@ fn serve(shared: &Shared, channel: &Arc<Channel>, current: &Current, background:
                         running.set_network(has_network.then(|| Arc::new(network.clone()) as Arc<dyn Network>));
                         channel.is_called.store(true, Ordering::Relaxed);
                         let call = GuestCall { function, arguments, files, time, finish };
-                        let event = interpreters.call(call, gives_way.then_some(background))?;
+                        interpreters.gave_way = gives_way;
+                        let event = interpreters.call(call, background)?;
                         channel.is_called.store(false, Ordering::Relaxed);
                         event
                     }
@@ -104,7 +111,7 @@ fn serve(shared: &Shared, channel: &Arc<Channel>, current: &Current, background:
                 meter.asks.store(false, Ordering::Relaxed);
                 channel.send(&event)?;
             }
-            Ok(Command::Discard) => interpreters.discard(),
+            Ok(Command::Discard) => interpreters.discard(&meter, background)?,
             Ok(Command::StatePart(part)) => interpreters.state.extend(part),
             Ok(Command::StartSession { number, limits, start, mounts }) => {
                 let started = interpreters.start_session(number, limits, start, mounts);
@@ -200,25 +207,25 @@ fn failed_call(reason: String) -> Event {
 
 /// The interpreter of this worker, and the one that will be the next.
 struct Interpreters<'a> {
-    shared: &'a Shared,
-    channel: &'a Arc<Channel>,
-    current: &'a Current,
+    restorer: Restorer<'a>,
     /// The interpreter that runs, or the reason why there is none.
     running: Result<Interpreter, String>,
+    /// Whether its last call gave way to those of other owners.
+    gave_way: bool,
     /// An interpreter that was restored while the worker was idle.
     next: Option<(InterpreterLimits, Interpreter)>,
     /// The bytes that the interpreter of a session begins with.
     state: Vec<u8>,
 }
 
-impl Interpreters<'_> {
+impl<'a> Interpreters<'a> {
     /// Starts interpreter `number`.
     fn start(&mut self, number: u64, limits: InterpreterLimits, mounts: Vec<MountPoint>) {
         let restored = match self.next.take() {
             Some((restored_with, interpreter)) if restored_with == limits => Ok(interpreter),
-            _ => self.restore(limits),
+            _ => self.restorer.restore(limits),
         };
-        self.running = restored.and_then(|interpreter| self.mount(interpreter, mounts));
+        self.running = restored.and_then(|interpreter| self.restorer.mount(interpreter, mounts));
         self.receive_signals(number);
     }
 
@@ -230,31 +237,30 @@ impl Interpreters<'_> {
         start: Option<SavedPart>,
         mounts: Vec<MountPoint>,
     ) -> Result<(), String> {
-        let Shared { python, image, packages, .. } = self.shared;
         let state = std::mem::take(&mut self.state);
         let start = match start {
             None => SessionStart::New,
             Some(SavedPart::Files) => SessionStart::Files(&state),
             Some(SavedPart::State) => SessionStart::State(&state),
         };
-        let started = python.session_interpreter(image, packages, limits.into(), start, streams(self.channel));
-        let started = started.map(|interpreter| self.forward_calls(interpreter));
-        self.running = started.and_then(|interpreter| self.mount(interpreter, mounts));
+        let started = self.restorer.start_session(limits, start);
+        self.running = started.and_then(|interpreter| self.restorer.mount(interpreter, mounts));
         self.receive_signals(number);
         self.running.as_ref().map(|_| ()).map_err(Clone::clone)
     }
 
     /// Makes a call to the interpreter, on this thread or on that for calls that give way. Returns the event of its
     /// end.
-    fn call(&mut self, call: GuestCall, background: Option<&Background>) -> io::Result<Event> {
-        match (&mut self.running, background) {
-            (Err(reason), _) => Ok(failed_call(reason.clone())),
-            (Ok(running), None) => Ok(call.run(running)),
-            (running @ Ok(_), Some(background)) => {
-                let Ok(taken) = std::mem::replace(running, Err(NOT_RUNNING.into())) else {
-                    return Err(io::Error::other(NOT_RUNNING));
-                };
-                let (interpreter, event) = background.call(taken, call)?;
+    fn call(&mut self, call: GuestCall, background: &Background<'a>) -> io::Result<Event> {
+        match &mut self.running {
+            Err(reason) => Ok(failed_call(reason.clone())),
+            Ok(running) if !self.gave_way => Ok(call.run(running)),
+            running => {
+                let mut taken = std::mem::replace(running, Err(NOT_RUNNING.into())).map_err(io::Error::other)?;
+                let (interpreter, event) = background.run(move || {
+                    let event = call.run(&mut taken);
+                    (taken, event)
+                })?;
                 *running = Ok(interpreter);
                 Ok(event)
             }
@@ -263,7 +269,7 @@ impl Interpreters<'_> {
 
     /// Has interpreter `number`, which runs now, receive the signals for it so far and later.
     fn receive_signals(&self, number: u64) {
-        let mut current = self.current.lock();
+        let mut current = self.restorer.current.lock();
         current.running = self.running.as_ref().ok().map(|running| (number, running.interrupt_handle()));
         let Some((_, handle)) = &current.running else { return };
         if current.ended == number {
@@ -275,48 +281,81 @@ impl Interpreters<'_> {
 
     /// Sends a part of the interpreter to the broker.
     fn save(&mut self, part: SavedPart) -> io::Result<()> {
+        let Restorer { shared, channel, .. } = &self.restorer;
         let saved = match &mut self.running {
-            Ok(running) => running.save_part(part, &self.shared.image),
+            Ok(running) => running.save_part(part, &shared.image),
             Err(reason) => Err(reason.clone()),
         };
         let saved = saved.and_then(|bytes| match bytes.len() {
             0..=MAX_STATE => Ok(bytes),
             length => Err(format!("it has {} MB, and may have {}", length >> 20, MAX_STATE >> 20)),
         });
-        self.channel.send_saved(saved.as_deref().map_err(Clone::clone))
+        channel.send_saved(saved.as_deref().map_err(Clone::clone))
     }
 
     /// Prepares the replay of the recording that the bytes so far are. Returns whether it is one.
     fn prepare_replay(&mut self, max_bytes: u64) -> bool {
         let recording = std::mem::take(&mut self.state);
         let Ok(running) = &mut self.running else { return false };
-        let saver = Arc::new(AskingSleepSaver(self.channel.clone()));
+        let channel = &self.restorer.channel;
+        let saver = Arc::new(AskingSleepSaver(channel.clone()));
         let replayed = running.start_replay(&recording, to_size(max_bytes), saver);
         replayed.is_ok_and(|flag| {
-            self.channel.follow_replay(flag);
+            channel.follow_replay(flag);
             true
         })
     }
 
-    /// Drops the interpreter, and restores the next one.
-    fn discard(&mut self) {
-        self.current.lock().running = None;
-        let Ok(ended) = std::mem::replace(&mut self.running, Err(NOT_RUNNING.into())) else { return };
+    /// Drops the interpreter, and restores the next one, on the thread that its last call ran on. It counts its memory
+    /// with `meter`.
+    fn discard(&mut self, meter: &Arc<AskingMeter>, background: &Background<'a>) -> io::Result<()> {
+        self.restorer.current.lock().running = None;
+        let Ok(ended) = std::mem::replace(&mut self.running, Err(NOT_RUNNING.into())) else { return Ok(()) };
+        if self.gave_way {
+            let (restorer, meter) = (self.restorer.clone(), meter.clone());
+            self.next = background.run(move || {
+                let _scope = MeterScope::enter(meter);
+                restorer.replace(ended)
+            })?;
+        } else {
+            self.next = self.restorer.replace(ended);
+        }
+        Ok(())
+    }
+}
+
+/// What makes interpreters.
+#[derive(Clone)]
+struct Restorer<'a> {
+    shared: &'a Shared,
+    channel: Arc<Channel>,
+    current: Current,
+}
+
+impl Restorer<'_> {
+    /// Drops an interpreter, and restores one with the same limits, unless that fails.
+    fn replace(&self, ended: Interpreter) -> Option<(InterpreterLimits, Interpreter)> {
         let limits = InterpreterLimits::from(ended.limits());
         // First, since the next one can use its memory.
         drop(ended);
-        self.next = self.restore(limits).ok().map(|interpreter| (limits, interpreter));
+        self.restore(limits).ok().map(|interpreter| (limits, interpreter))
     }
 
     fn restore(&self, limits: InterpreterLimits) -> Result<Interpreter, String> {
         let Shared { python, image, .. } = self.shared;
-        let restored = python.interpreter_with(image, limits.into(), streams(self.channel));
+        let restored = python.interpreter_with(image, limits.into(), streams(&self.channel));
         Ok(self.forward_calls(restored.map_err(|error| error.to_string())?))
+    }
+
+    fn start_session(&self, limits: InterpreterLimits, start: SessionStart<'_>) -> Result<Interpreter, String> {
+        let Shared { python, image, packages, .. } = self.shared;
+        let started = python.session_interpreter(image, packages, limits.into(), start, streams(&self.channel));
+        started.map(|interpreter| self.forward_calls(interpreter))
     }
 
     /// Mounts the broker's directories.
     fn mount(&self, mut interpreter: Interpreter, mounts: Vec<MountPoint>) -> Result<Interpreter, String> {
-        for (guest, directory) in RemoteDirectory::list(self.channel, mounts) {
+        for (guest, directory) in RemoteDirectory::list(&self.channel, mounts) {
             let mounted = GuestMount { guest, directory }.attach(interpreter.files());
             mounted.map_err(|error| format!("failed to mount {}: {}", error.path, error.errno))?;
         }

@@ -15,7 +15,6 @@ use support::http::Client;
 use support::server::Server;
 use support::{Finding, Sample, Table, timed};
 
-const CALLS: usize = 300;
 const WARM_CALLS: usize = 2000;
 /// The calls that the flooding owner has in flight.
 const FLOOD: usize = 64;
@@ -25,10 +24,10 @@ const FLOODS: [(&str, &str); 2] = [
     ("computes for 50 ms", "import time\nend = time.process_time() + 0.05\nwhile time.process_time() < end: pass"),
     ("sleeps for 50 ms", "import time\ntime.sleep(0.05)"),
 ];
-/// The calls of the other owner.
-const VICTIMS: [(&str, &str); 2] = [
-    ("`print('hi')`", "print('hi')"),
-    ("computes for 20 ms", "import time\nend = time.process_time() + 0.02\nwhile time.process_time() < end: pass"),
+/// The calls of the other owner: a name, code and their number.
+const VICTIMS: [(&str, &str, usize); 2] = [
+    ("`print('hi')`", "print('hi')", 3000),
+    ("computes for 20 ms", "import time\nend = time.process_time() + 0.02\nwhile time.process_time() < end: pass", 300),
 ];
 
 fn main() -> Finding<()> {
@@ -47,18 +46,18 @@ fn main() -> Finding<()> {
 fn floods(isolation: &str) -> Finding<()> {
     let mut table = Table::new(&["other owner", "call", "p50 ms", "p95 ms", "p95 to alone", "flood calls/s"]);
     let server = HttpServer::start(isolation)?;
-    for (name, code) in VICTIMS {
-        let alone = server.measure(code)?;
+    for (name, code, calls) in VICTIMS {
+        let alone = server.measure(code, calls)?;
         table.row(&["none", name, &format!("{:.2}", alone.median()), &p95(&alone), "1", ""]);
         for (flood_name, flood) in FLOODS {
-            let (during, rate) = server.during(flood, || server.measure(code))?;
+            let (during, rate) = server.during(flood, || server.measure(code, calls))?;
             let ratio = during.quantile(0.95) / alone.quantile(0.95);
             let median = format!("{:.2}", during.median());
             table.row(&[flood_name, name, &median, &p95(&during), &format!("{ratio:.2}"), &format!("{rate:.0}")]);
         }
     }
     table.print(&format!(
-        "One owner with {FLOOD} calls in flight, and another with one call after the other ({CALLS}), --isolation {isolation}"
+        "One owner with {FLOOD} calls in flight, and another with one call after the other, --isolation {isolation}"
     ));
     Ok(())
 }
@@ -94,10 +93,10 @@ impl HttpServer {
         self.0.client(Some(token))
     }
 
-    fn measure(&self, code: &str) -> Finding<Sample> {
+    fn measure(&self, code: &str, calls: usize) -> Finding<Sample> {
         let mut client = self.client("victim")?;
         let mut sample = Sample::default();
-        for _ in 0..CALLS {
+        for _ in 0..calls {
             let (time, answer) = timed(|| client.run(code));
             answer?;
             sample.add(time);

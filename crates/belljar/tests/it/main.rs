@@ -15,6 +15,7 @@ mod cluster;
 mod command_line;
 mod console;
 mod deployment;
+mod fuzz_corpora;
 mod hostile;
 mod kernel;
 mod library;
