@@ -49,8 +49,8 @@ mod wheel_cache;
 pub use bundle::LOCK_FILE;
 pub use error::{GeneralHint, InstallError, Setting, shorten_message};
 pub use inference::{
-    AvailableModules, Dependencies, DependencyError, ImportedModule, InferredDependency, imported_modules,
-    modules_imported_on_import,
+    AvailableModules, Dependencies, DependencyError, ImportedModule, InferredDependency, PipCall, imported_modules,
+    modules_imported_on_import, pip_calls,
 };
 pub use installer::{InstalledPackage, Installer, PackageRequest};
 pub use lookalikes::lookalike;

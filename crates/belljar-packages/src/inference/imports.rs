@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ruff_python_ast::token::TokenKind;
 use ruff_python_ast::{ExceptHandler, Expr, Mod, Stmt};
 use ruff_python_parser::lexer::lex;
-use ruff_python_parser::{Mode, ParseOptions, parse_unchecked};
+use ruff_python_parser::{Mode, ParseOptions, Parsed, parse_unchecked};
 
 /// The maximum length of a source. Python itself accepts longer ones, but they do not occur in practice.
 const MAX_BYTES: usize = 512 << 10;
@@ -58,21 +58,31 @@ pub(super) fn from_source(source: &str) -> Option<Imports> {
 
 /// Does the same as [`from_source`], and returns the relative imports too.
 pub(super) fn all_from_source(source: &str, scope: ImportScope) -> Option<AllImports> {
-    if source.len() > MAX_BYTES {
-        tracing::debug!(bytes = source.len(), "the source is too long to search for imports");
-        return None;
-    }
     // Searching for the word is enough to recognise most code without imports.
     if !source.contains("import") {
         return Some(AllImports::default());
+    }
+    with_parsed(source, |parsed| imports_of(parsed.syntax(), scope))
+}
+
+/// Parses a source, and calls `search` on a thread with a large stack. Returns `None` if the source is too long or has
+/// a syntax error.
+pub(super) fn with_parsed<T: Send>(source: &str, search: impl FnOnce(&Parsed<Mod>) -> T + Send) -> Option<T> {
+    if source.len() > MAX_BYTES {
+        tracing::debug!(bytes = source.len(), "the source is too long to be searched");
+        return None;
     }
     // Parsing would take minutes, since the parser copies its list of open strings at each token.
     if source.len() > UNCHECKED_BYTES && nests_strings_too_deeply(source) {
         return None;
     }
+    let parse_and_search = || {
+        let parsed = parse_unchecked(source, ParseOptions::from(Mode::Ipython));
+        (!parsed.has_invalid_syntax()).then(|| search(&parsed))
+    };
     std::thread::scope(|threads| {
         let thread =
-            std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(threads, || parse(source, scope)).ok()?;
+            std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(threads, parse_and_search).ok()?;
         thread.join().ok()?
     })
 }
@@ -93,18 +103,14 @@ fn nests_strings_too_deeply(source: &str) -> bool {
     }
 }
 
-fn parse(source: &str, scope: ImportScope) -> Option<AllImports> {
-    let parsed = parse_unchecked(source, ParseOptions::from(Mode::Ipython));
-    if parsed.has_invalid_syntax() {
-        return None;
-    }
+fn imports_of(syntax: &Mod, scope: ImportScope) -> AllImports {
     let is_all = scope == ImportScope::All;
     let mut collector = Collector { in_functions: is_all, ..Collector::default() };
-    if let Mod::Module(module) = parsed.syntax() {
+    if let Mod::Module(module) = syntax {
         collector.for_type_checkers = !is_all && module.body.iter().any(is_attribute_hook);
         collector.suite(&module.body);
     }
-    Some(collector.imports)
+    collector.imports
 }
 
 #[derive(Default)]

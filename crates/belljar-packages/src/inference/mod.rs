@@ -2,6 +2,7 @@
 
 pub(crate) mod distributions;
 mod imports;
+mod pip_calls;
 mod script_block;
 mod standard_library;
 
@@ -17,6 +18,7 @@ use crate::pyodide::PyodideLock;
 use crate::requirement::{Requirement, RequirementError, truncate_for_message};
 use distributions::NamespaceMatch;
 use imports::ImportScope;
+pub use pip_calls::{PipCall, pip_calls};
 
 /// Modules that no package provides: the program itself, and Pyodide's interface to the browser.
 const NOT_PACKAGES: [&str; 5] = ["__main__", "_pyodide", "js", "pyodide", "pyodide_js"];

@@ -22,7 +22,9 @@ use super::shown_images::{DisplayImage, TakesImages};
 use super::wait_clock::WaitClock;
 use super::{Shared, core_stream, waiting_run};
 use crate::image::Image;
-use crate::install::{FailedRun, ImageForRepetition, InstalledPackages, PrepareOptions, RuntimeInstaller, pip_lines};
+use crate::install::{
+    FailedRun, ImageForRepetition, InstalledPackages, PrepareOptions, RuntimeInstaller, pip_installs,
+};
 use crate::interpreter::{Interpreter, Renewal, Streams};
 use crate::isolation::InterpreterProcesses;
 use crate::packages::PackageSet;
@@ -53,7 +55,7 @@ pub(super) fn begin(
     let image = python.needs(&code, &options, &**installer).and_then(|needs| {
         report.dependencies = names(needs.required());
         // The lines report what is wrong with them.
-        let image = match prepare_pip_lines(&runtime, &backend, &code, &mut options, &*observer) {
+        let image = match prepare_pip_installs(&runtime, &backend, &code, &mut options, &*observer) {
             Some((image, prepared)) => {
                 dependencies.extend(prepared);
                 image
@@ -100,10 +102,10 @@ pub(super) fn begin(
     Box::new(run).attempt()
 }
 
-/// Prepares the packages that lines of the code install by pip: a process of its own gets packages before its code runs
-/// only. Returns their image with the requirements, which are then in `options`. Returns `None` without such lines, or
+/// Prepares the packages that the code installs by pip, as far as that is written out: a process of its own gets packages before its code runs
+/// only. Returns their image with the requirements, which are then in `options`. Returns `None` without such places, or
 /// if there is something wrong with them.
-fn prepare_pip_lines(
+fn prepare_pip_installs(
     runtime: &PythonRuntime,
     backend: &Shared,
     code: &str,
@@ -111,7 +113,7 @@ fn prepare_pip_lines(
     observer: &dyn CellObserver,
 ) -> Option<(Image, Vec<String>)> {
     backend.processes.as_ref()?;
-    let requirements = pip_lines(code).concat();
+    let requirements = pip_installs(code).concat();
     if requirements.is_empty() {
         return None;
     }
@@ -234,7 +236,8 @@ impl OneShotRun {
     fn limited_installer(&self) -> RuntimeInstaller {
         let PythonRuntime { python, installer, .. } = &self.runtime;
         let available = self.image.packages();
-        let reported = if pip_lines(&self.request.code).is_empty() { available.clone() } else { PackageSet::empty() };
+        let reported =
+            if pip_installs(&self.request.code).is_empty() { available.clone() } else { PackageSet::empty() };
         let progress = self.observer.clone();
         let limited = RuntimeInstaller::with_packages(python, reported, installer.clone(), progress);
         limited.limit_to(available.clone());

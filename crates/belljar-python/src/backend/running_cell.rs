@@ -21,7 +21,7 @@ use super::session_kernel::{WasmKernel, exit_reason};
 use super::wait_clock::WaitClock;
 use crate::guest_protocol::ShellCell;
 use crate::host_calls::HostCall;
-use crate::install::{CellPackages, RuntimeInstaller, pip_lines};
+use crate::install::{CellPackages, RuntimeInstaller, pip_installs};
 use crate::network::{self, ObservedConnections};
 use crate::steps::Step;
 
@@ -63,7 +63,7 @@ impl WasmKernel {
         let tried = match cell.monty {
             None => {
                 let tried = self.install_imports(&installer, cell, &*observer, &outputs);
-                self.prepare_pip_lines(&installer, &cell.code, &observer);
+                self.prepare_pip_installs(&installer, &cell.code, &observer);
                 tried
             }
             Some(_) => Vec::new(),
@@ -256,11 +256,11 @@ impl WasmKernel {
         names
     }
 
-    /// Gives an interpreter in a process of its own the packages that lines of the cell install by pip: it cannot have
-    /// others once the code runs. The lines report what is wrong with them.
-    fn prepare_pip_lines(&mut self, installer: &RuntimeInstaller, code: &str, observer: &Arc<dyn CellObserver>) {
+    /// Gives an interpreter in a process of its own the packages that the cell installs by pip, as far as that is written
+    /// out: it cannot have others once the code runs. The cell itself reports what is wrong with them.
+    fn prepare_pip_installs(&mut self, installer: &RuntimeInstaller, code: &str, observer: &Arc<dyn CellObserver>) {
         let KernelInterpreter::Isolated(session) = &mut self.interpreter else { return };
-        let lines = pip_lines(code);
+        let lines = pip_installs(code);
         if lines.is_empty() {
             return;
         }

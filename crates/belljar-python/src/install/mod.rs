@@ -2,7 +2,7 @@
 
 mod installed_packages;
 mod missing_dependency;
-mod pip_lines;
+mod pip_installs;
 mod runtime_installer;
 
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ use crate::python::Python;
 
 pub use installed_packages::InstalledPackages;
 pub use missing_dependency::{FailedRun, ImageForRepetition};
-pub(crate) use pip_lines::pip_lines;
+pub(crate) use pip_installs::pip_installs;
 pub use runtime_installer::{CellPackages, RuntimeInstaller};
 
 /// Modules that programs import and that are part of the guest package.

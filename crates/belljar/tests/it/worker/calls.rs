@@ -142,6 +142,10 @@ fn lines_of_pip_install_as_without_processes() {
         "%pip install alpha==9\n1",
         "%pip install --target x alpha",
         "text = '''\n%pip install alpha\n'''\ntext",
+        "import subprocess, sys\nsubprocess.run([sys.executable, '-m', 'pip', 'install', 'alpha<2'])\n\
+         __import__('alpha').version",
+        "import os\nos.system('pip install gamma no-such-package')",
+        "import micropip\nawait micropip.install(['alpha<2', 'gamma'])\n__import__('alpha').version",
     ];
     let start = |isolation: &str| {
         let options = ["--find-links", wheels.path(), "--offline", "--toolset", "all", "--isolation", isolation];
@@ -165,9 +169,9 @@ fn running_code_installs_packages_of_python_alone() {
     let options = ["--find-links", wheels.path(), "--offline", "--toolset", "all", "--isolation", "process"];
     let mut wire = Wire::start(options);
     let ways = [
-        "import subprocess, sys\nsubprocess.run([sys.executable, '-m', 'pip', 'install', 'gamma'], check=True)",
-        "import micropip\nawait micropip.install('gamma')",
-        "import os\nassert os.system('pip install gamma > /dev/null 2>&1') == 0",
+        "import subprocess, sys\nsubprocess.run([sys.executable, '-m', 'pip', 'install', 'gam' + 'ma'], check=True)",
+        "import micropip\nawait micropip.install('gam' + 'ma')",
+        "import os\nassert os.system('pip install gam' + 'ma > /dev/null 2>&1') == 0",
         "open('r.txt', 'w').write('gamma==1.0\\n')\n%pip install -r r.txt",
     ];
     for way in ways {
@@ -190,6 +194,24 @@ fn running_code_installs_packages_of_python_alone() {
             cell(&mut wire, fork, "import alpha, gamma\nalpha.version, gamma.beta.name")["result"],
             "(2, 'beta')"
         );
+    }
+}
+
+#[test]
+fn compiled_packages_of_commands_are_there_before_the_code_runs() {
+    let mut wire = Wire::start(["--toolset", "all", "--isolation", "process"]);
+    let commands = [
+        "import subprocess, sys\nsubprocess.run([sys.executable, '-m', 'pip', 'install', 'jiter'], check=True)",
+        "import os\nassert os.system('pip install -q jiter') == 0",
+        "import micropip\nawait micropip.install('jiter')",
+    ];
+    for command in commands {
+        let code = format!("{command}\n__import__('jiter').from_json(b'41') + 1");
+        let answer = wire.run(&code);
+        assert!(answer.contains("42"), "{answer}");
+        let answer = text(&wire.tool("execute_code", json!({ "code": code })));
+        let cell: Value = serde_json::from_str(&answer).unwrap();
+        assert_eq!(cell["result"], "42", "{cell:#}");
     }
 }
 
