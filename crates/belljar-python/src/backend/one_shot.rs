@@ -102,9 +102,9 @@ pub(super) fn begin(
     Box::new(run).attempt()
 }
 
-/// Prepares the packages that the code installs by pip, as far as that is written out: a process of its own gets packages before its code runs
-/// only. Returns their image with the requirements, which are then in `options`. Returns `None` without such places, or
-/// if there is something wrong with them.
+/// Prepares the packages that the code installs by pip, as far as that is written out: a process of its own gets
+/// packages before its code runs only. Returns their image with the requirements, which are then in `options`. Returns
+/// `None` if there are none, or something is wrong with them.
 fn prepare_pip_installs(
     runtime: &PythonRuntime,
     backend: &Shared,

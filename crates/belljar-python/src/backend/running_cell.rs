@@ -256,8 +256,8 @@ impl WasmKernel {
         names
     }
 
-    /// Gives an interpreter in a process of its own the packages that the cell installs by pip, as far as that is written
-    /// out: it cannot have others once the code runs. The cell itself reports what is wrong with them.
+    /// Gives an interpreter in a process of its own the packages that the cell installs by pip, as far as that is
+    /// written out: it cannot have others once the code runs. The cell itself reports what is wrong with them.
     fn prepare_pip_installs(&mut self, installer: &RuntimeInstaller, code: &str, observer: &Arc<dyn CellObserver>) {
         let KernelInterpreter::Isolated(session) = &mut self.interpreter else { return };
         let lines = pip_installs(code);

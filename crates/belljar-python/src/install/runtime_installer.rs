@@ -31,8 +31,8 @@ const COMPILE_TIMEOUT: Duration = Duration::from_secs(300);
 const MAX_LATE_PACKAGES: usize = 64 << 20;
 /// The error of code in a process of its own that installs packages which the process cannot get.
 const NOT_AVAILABLE: &str = "packages with compiled modules cannot be installed while code runs in a worker process\n\
-    hint: install them with `%pip install NAME` on a line of its own or with a command of string literals, import them, \
-    or name them in the call; a version that replaces another one needs a new session";
+    hint: install them with `%pip install NAME` on a line of its own or with a command of string literals, import \
+    them, or name them in the call; a version that replaces another one needs a new session";
 
 /// An installer for one interpreter: the handler of its host call `install`.
 pub struct RuntimeInstaller {

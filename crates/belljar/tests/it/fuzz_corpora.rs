@@ -1,5 +1,5 @@
-//! The fuzz targets that take long to build (`cargo xtask fuzz --large`), without instrumentation: their stored corpora,
-//! and random changes of these inputs.
+//! The fuzz targets that take long to build (`cargo xtask fuzz --large`), without instrumentation: they run on their
+//! stored corpora, and on random changes of these inputs.
 
 use std::fs;
 use std::path::PathBuf;
