@@ -71,8 +71,12 @@ def test_command_is_installed() -> None:
 
 
 def files_of(cache: Path) -> dict[Path, int]:
-    """Returns the files in a cache with the times of their last changes, without locks and manifests."""
-    files = (path for path in (cache / "entries").rglob("*") if path.is_file() and path.name != "manifest.json")
+    """Returns the files in a cache with the times of their last changes, without locks and manifests.
+
+    A manifest may be replaced meanwhile, by a file whose name begins with `.manifest-`.
+    """
+    is_manifest = re.compile(r"manifest\.json|\.manifest-.*").fullmatch
+    files = (path for path in (cache / "entries").rglob("*") if path.is_file() and not is_manifest(path.name))
     return {path: path.stat().st_mtime_ns for path in files}
 
 
