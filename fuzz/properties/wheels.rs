@@ -11,7 +11,7 @@ use belljar_packages::{FileKind, Platform, Wheel};
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
-/// The directory of the wheel's metadata, which `@` at the beginning of a name stands for.
+/// Directory of the wheel's metadata. A name that begins with `@` is within it.
 const INFO: &str = "x-1.0.dist-info/";
 /// The version with which all entries can be read, and that of their writer: Unix.
 const VERSION: u16 = 20;

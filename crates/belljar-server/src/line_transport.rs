@@ -217,6 +217,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arrival::SessionTurn;
 
     async fn lines(input: &[u8]) -> (Vec<String>, usize) {
         let (client, server) = tokio::io::duplex(1 << 20);
@@ -252,6 +253,19 @@ mod tests {
             })
             .collect();
         assert_eq!(codes, [-32700, -32700, -32600, -32700]);
+    }
+
+    #[tokio::test]
+    async fn call_has_its_turn_after_a_byte_order_mark() {
+        let arguments = serde_json::json!({ "code": "1", "session_id": "W-zFjI5p-ns1Qiu9" });
+        let params = serde_json::json!({ "name": "execute_code", "arguments": arguments });
+        let call = serde_json::json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+        for before in ["", "\u{feff}", " \u{feff}", "\u{feff} "] {
+            let transport = LineTransport::new(tokio::io::empty(), tokio::io::sink(), ArrivalOrder::default());
+            let message = transport.parse(format!("{before}{call}").as_bytes()).ok().flatten();
+            let Some(JsonRpcMessage::Request(mut request)) = message else { panic!("{before:?}") };
+            assert!(request.request.extensions_mut().get::<SessionTurn>().is_some(), "{before:?}");
+        }
     }
 
     #[tokio::test]

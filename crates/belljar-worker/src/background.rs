@@ -10,6 +10,7 @@ use std::sync::mpsc::{Sender, channel};
 use belljar_core::give_way;
 use belljar_python::{on_guest_thread, on_guest_thread_during};
 
+/// Work for the thread. It sends its result itself.
 type Job<'a> = Box<dyn FnOnce() + Send + 'a>;
 
 /// The thread, as the one sees it that serves the broker.

@@ -210,7 +210,7 @@ struct Interpreters<'a> {
     restorer: Restorer<'a>,
     /// The interpreter that runs, or the reason why there is none.
     running: Result<Interpreter, String>,
-    /// Whether its last call gave way to those of other owners.
+    /// True if its last call gave way to those of other owners.
     gave_way: bool,
     /// An interpreter that was restored while the worker was idle.
     next: Option<(InterpreterLimits, Interpreter)>,
@@ -324,7 +324,7 @@ impl<'a> Interpreters<'a> {
     }
 }
 
-/// What makes interpreters.
+/// Restores interpreters, and connects them to the broker. Owned by work on either thread.
 #[derive(Clone)]
 struct Restorer<'a> {
     shared: &'a Shared,

@@ -14,7 +14,7 @@ const PROCESS_FUNCTIONS: [&str; 8] =
 /// A command that may install packages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PipCall {
-    /// The words of a command. `python` stands for `sys.executable`.
+    /// A command as a list of its words, with `python` in place of `sys.executable`.
     Words(Vec<String>),
     /// A command for a shell.
     Shell(String),
