@@ -321,19 +321,30 @@ pub(crate) fn signal(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
     check(result).map(drop)
 }
 
-/// Returns the processor time that all threads of a process have used.
-pub(crate) fn processor_time(pid: i32) -> io::Result<Duration> {
-    let mut clock = 0;
-    // SAFETY: writes to `clock` alone. Returns the number of an error, and does not set `errno`.
-    match unsafe { libc::clock_getcpuclockid(pid, &raw mut clock) } {
-        0 => {}
-        error => return Err(io::Error::from_raw_os_error(error)),
+/// The clock of the processor time that all threads of a process use: `clock_getcpuclockid(3)`. Once the process has
+/// ended and its number was given to another one, it is that one's clock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ProcessClock(libc::clockid_t);
+
+impl ProcessClock {
+    /// Returns the clock of a process.
+    pub(crate) fn of(pid: i32) -> io::Result<Self> {
+        let mut clock = 0;
+        // SAFETY: writes to `clock` alone. Returns the number of an error, and does not set `errno`.
+        match unsafe { libc::clock_getcpuclockid(pid, &raw mut clock) } {
+            0 => Ok(Self(clock)),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
     }
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes to `time` alone. A clock of a process that has ended is an error.
-    check(unsafe { libc::clock_gettime(clock, &raw mut time) }.into())?;
-    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
-    Ok(Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default()))
+
+    /// Returns the time.
+    pub(crate) fn now(self) -> io::Result<Duration> {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: writes to `time` alone. A clock of a process that has ended is an error.
+        check(unsafe { libc::clock_gettime(self.0, &raw mut time) }.into())?;
+        let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+        Ok(Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default()))
+    }
 }
 
 /// Kills every process that this one may signal: called by the first process of a namespace, all others in it.

@@ -247,10 +247,10 @@ impl OneShotCall {
         let ended = record
             .as_ref()
             .map(|_| RunEnd::from(completed.as_ref().map(|completed| &completed.report).map_err(ToString::to_string)));
-        match &completed {
-            Ok(completed) => activity.end(&completed.report.outcome),
-            Err(error) => activity.end(CodeOutcome::failed(error)),
-        }
+        let end = match &completed {
+            Ok(completed) => activity.close(&completed.report.outcome),
+            Err(error) => activity.close(CodeOutcome::failed(error)),
+        };
         let (result, interpreter) = match completed {
             Ok(completed) => {
                 let answer = RunAnswer {
@@ -271,8 +271,9 @@ impl OneShotCall {
         drop(permit);
         // Ignore send errors: the caller may have gone.
         let _ = sender.send(result);
-        // The answer does not wait for the record, nor for memory to be freed: that of the interpreter, and of an old
+        // The answer does not wait for the records, nor for memory to be freed: that of the interpreter, and of an old
         // record.
+        drop(end);
         if let (Some(record), Some(ended)) = (&mut record, ended) {
             record.end(ended);
         }

@@ -1,12 +1,16 @@
 //! Session IDs. An ID is a bearer secret that gives access to its session, so IDs are random and never logged.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use base64::Engine as _;
+use base64::alphabet::URL_SAFE;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 /// The number of characters of an ID.
 const LENGTH: usize = 16;
+/// The number of characters that the IDs of a sequence have in common.
+const COMMON: usize = 10;
 
 /// The ID of a session: 16 characters of URL-safe base64, which encode 96 random bits.
 ///
@@ -46,6 +50,35 @@ impl SessionId {
     }
 }
 
+/// IDs that nothing else has, and that are not secrets: they begin with the same 60 random bits, and count. The system's
+/// random number generator is used once, and not for each ID.
+pub(crate) struct IdSequence {
+    first: SessionId,
+    count: AtomicU64,
+}
+
+impl IdSequence {
+    /// Creates a sequence.
+    ///
+    /// # Errors
+    /// Fails if the system's random number generator fails.
+    pub(crate) fn random() -> std::io::Result<Self> {
+        Ok(Self { first: SessionId::random()?, count: AtomicU64::new(0) })
+    }
+
+    /// Returns the next ID.
+    pub(crate) fn next_id(&self) -> SessionId {
+        let SessionId(mut id) = self.first;
+        let mut count = self.count.fetch_add(1, Ordering::Relaxed);
+        let digits = URL_SAFE.as_str().as_bytes();
+        for place in id.iter_mut().skip(COMMON) {
+            *place = digits.get((count % 64) as usize).copied().unwrap_or_default();
+            count /= 64;
+        }
+        SessionId(id)
+    }
+}
+
 impl fmt::Debug for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SessionId(…)")
@@ -68,6 +101,14 @@ mod tests {
         // Without the rule, one of 32 would not.
         let first = |id: SessionId| id.as_str().as_bytes()[0];
         assert!((0..2000).all(|_| first(SessionId::random().unwrap()).is_ascii_alphanumeric()));
+    }
+
+    #[test]
+    fn ids_of_a_sequence_differ() {
+        let (one, other) = (IdSequence::random().unwrap(), IdSequence::random().unwrap());
+        let ids: std::collections::BTreeSet<_> = (0..5000).flat_map(|_| [one.next_id(), other.next_id()]).collect();
+        assert_eq!(ids.len(), 10_000);
+        assert!(ids.iter().all(|id| SessionId::parse(id.as_str()).as_ref() == Some(id)));
     }
 
     #[test]

@@ -126,10 +126,20 @@ impl RemoteInterpreter {
         true
     }
 
-    /// Returns the processor time of the worker, if that of the caller's work is measured.
-    fn measured_time(&self) -> Option<Duration> {
+    /// Returns the processor time of the worker before a call, if that of the caller's work is measured. It is right if
+    /// the worker has not ended after the call.
+    fn time_before_call(&self) -> Option<Duration> {
         let worker = self.worker.as_ref().filter(|_| is_processor_time_measured())?;
-        worker.control.process.processor_time()
+        worker.control.process.unchecked_processor_time()
+    }
+
+    /// Adds the processor time of the worker since `before` to that of the caller's work. That of a worker that has
+    /// ended is not known any more.
+    fn add_time_since(&self, before: Option<Duration>) {
+        let after = before.and(self.worker.as_ref()).and_then(|worker| worker.control.process.processor_time());
+        if let (Some(before), Some(after)) = (before, after) {
+            add_processor_time(after.saturating_sub(before));
+        }
     }
 
     /// Sends a call, and receives events until it has returned.
@@ -212,7 +222,7 @@ impl InterpreterProcess for RemoteInterpreter {
         }
         let handle = self.handle.clone();
         let call_end = handle.begin_call();
-        let before = self.measured_time();
+        let mut before = self.time_before_call();
         let mut result = self.try_call(call, host);
         for _ in 0..MAX_REPLACEMENTS {
             // A worker that has ended while it was not used has not read its commands. One that ends before it has read
@@ -221,13 +231,11 @@ impl InterpreterProcess for RemoteInterpreter {
             if self.has_begun || !is_unread || !self.replace_worker() {
                 break;
             }
+            before = self.time_before_call();
             result = self.try_call(call, host);
         }
         drop(call_end);
-        // The time of a worker that has ended is not known any more.
-        if let (Some(before), Some(after)) = (before, self.measured_time()) {
-            add_processor_time(after.saturating_sub(before));
-        }
+        self.add_time_since(before);
         if let Some(worker) = &self.worker {
             worker.control.count_processor_time();
         }

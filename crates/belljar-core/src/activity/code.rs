@@ -202,30 +202,52 @@ impl CodeActivity {
 
     /// Records the end of the code. Only the first call has an effect.
     pub fn end(&self, outcome: impl Into<CodeOutcome>) {
-        if let Some(state) = &self.0 {
-            state.end(outcome.into());
+        drop(self.close(outcome));
+    }
+
+    /// Ends the code. Its record is written when the result is dropped, since the client need not wait for that. Only
+    /// the first call has an effect.
+    pub fn close(&self, outcome: impl Into<CodeOutcome>) -> CodeEnd {
+        let Some(state) = &self.0 else { return CodeEnd(None) };
+        let (outcome, duration) = (outcome.into(), state.start.elapsed());
+        CodeEnd(state.close(&outcome).then(|| (state.clone(), outcome, duration)))
+    }
+}
+
+/// The end of code that is not recorded yet, or none.
+#[must_use = "the end is recorded when this is dropped"]
+pub struct CodeEnd(Option<(Arc<State>, CodeOutcome, Duration)>);
+
+impl Drop for CodeEnd {
+    fn drop(&mut self) {
+        if let Some((state, outcome, duration)) = self.0.take() {
+            state.record_end(outcome, duration);
         }
     }
 }
 
 impl State {
-    fn end(&self, CodeOutcome { outcome, error }: CodeOutcome) {
+    /// Ends the span of the code. Returns false if the code has ended before.
+    fn close(&self, CodeOutcome { outcome, error }: &CodeOutcome) -> bool {
         if std::mem::replace(&mut *self.has_ended.lock(), true) {
-            return;
+            return false;
         }
         let span = std::mem::take(&mut *self.stage.lock());
         if span.is_on() {
             span.set(KeyValue::new("belljar.outcome", outcome.clone()));
         }
         if outcome != "success" {
-            span.fail(error.as_deref().filter(|_| outcome == "error").unwrap_or(&outcome), &outcome);
+            span.fail(error.as_deref().filter(|_| outcome == "error").unwrap_or(outcome), outcome);
         }
-        drop(span);
+        true
+    }
+
+    fn record_end(&self, CodeOutcome { outcome, error }: CodeOutcome, duration: Duration) {
         self.scope.record(self.kind.events().1, || Details {
             code_sha256: Some(self.sha256),
             outcome: Some(outcome),
             error,
-            duration: Some(self.start.elapsed()),
+            duration: Some(duration),
             cpu: (self.clock == CpuClock::Thread).then(|| Duration::from_nanos(self.cpu.load(Ordering::Relaxed))),
             bytes: Some(self.output_bytes.load(Ordering::Relaxed)),
             ..Details::default()
@@ -235,6 +257,9 @@ impl State {
 
 impl Drop for State {
     fn drop(&mut self) {
-        self.end(CodeOutcome::new("cancelled"));
+        let (outcome, duration) = (CodeOutcome::new("cancelled"), self.start.elapsed());
+        if self.close(&outcome) {
+            self.record_end(outcome, duration);
+        }
     }
 }

@@ -36,12 +36,12 @@ mod snapshot;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
-use crate::id::SessionId;
+use crate::id::{IdSequence, SessionId};
 use crate::sessions::{Owner, milliseconds_now};
 pub(crate) use cell::CellGuard;
 pub use cell::CellRecord;
@@ -76,6 +76,8 @@ pub struct History {
     changes: broadcast::Sender<SessionEvent>,
     /// The bytes of all cells, as far as they are counted.
     bytes: AtomicUsize,
+    /// The IDs of code that runs once, from its first use on.
+    run_ids: OnceLock<IdSequence>,
 }
 
 /// The sessions that have a history. Locked before the state of one of them.
@@ -101,7 +103,7 @@ impl KnownSessions {
 impl Default for History {
     fn default() -> Self {
         let (changes, _) = broadcast::channel(EVENT_CAPACITY);
-        Self { known: Mutex::default(), changes, bytes: AtomicUsize::new(0) }
+        Self { known: Mutex::default(), changes, bytes: AtomicUsize::new(0), run_ids: OnceLock::new() }
     }
 }
 

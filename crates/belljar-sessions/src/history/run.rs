@@ -10,7 +10,7 @@ use belljar_core::{CallCancellation, CellStatus, Outcome, RunReport};
 
 use super::session::{HistoryKind, SessionHistory};
 use super::{AbsenceReason, CellGuard, History, SessionChange};
-use crate::id::SessionId;
+use crate::id::{IdSequence, SessionId};
 use crate::sessions::Owner;
 
 /// The end of code that ran once, for its record.
@@ -38,13 +38,21 @@ impl From<Result<&RunReport, String>> for RunEnd {
 /// The record of a call that runs code once. Dropping it ends the record.
 pub struct RunRecord {
     history: Arc<History>,
-    /// A random ID, which nothing else has.
+    /// An ID that nothing else has.
     id: SessionId,
     cell: CellGuard,
     has_ended: bool,
 }
 
 impl History {
+    /// Returns an ID for code that runs once. Returns `None` if the system's random number generator fails.
+    pub(crate) fn next_run_id(&self) -> Option<SessionId> {
+        if self.run_ids.get().is_none() {
+            let _ = self.run_ids.set(IdSequence::random().ok()?);
+        }
+        self.run_ids.get().map(IdSequence::next_id)
+    }
+
     /// Records code that is about to be queued. `cancellation` is that of its call, which operators can stop by it.
     pub(crate) fn begin_run(
         self: &Arc<Self>,

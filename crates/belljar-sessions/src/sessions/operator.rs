@@ -46,8 +46,7 @@ impl Sessions {
     /// call.
     pub fn record_run(&self, code: &str, cancellation: &CallCancellation) -> Option<RunRecord> {
         let history = self.shared.history.get()?;
-        let id = SessionId::random().ok()?;
-        Some(history.begin_run(id, self.owner.as_ref(), code, cancellation.clone()))
+        Some(history.begin_run(history.next_run_id()?, self.owner.as_ref(), code, cancellation.clone()))
     }
 
     /// Returns all sessions of all clients, and those that have ended, or that this server has given up to the
