@@ -11,6 +11,7 @@
 
 mod code;
 mod observer;
+mod origin;
 pub mod trace;
 
 use std::sync::{Arc, OnceLock};
@@ -19,6 +20,7 @@ use std::time::SystemTime;
 use belljar_audit::{Audit, AuditStopped, Details, Event, Identifier, Record, owner_name};
 
 pub use code::{CodeActivity, CodeKind, CodeOutcome, CpuClock};
+pub use origin::CallOrigin;
 use trace::{Attributes, Span, SpanName, Trace};
 
 /// The audit log and the traces of a server. Cheap to clone.
@@ -77,6 +79,11 @@ impl Activity {
         })))
     }
 
+    /// Creates the context of a call by this client that began before, perhaps in another process.
+    pub fn resumed_scope(&self, origin: &CallOrigin, owner: Option<&str>) -> Scope {
+        self.scope(origin.protocol(), owner, origin.trace())
+    }
+
     /// Records an event outside of calls.
     pub fn record(&self, event: Event, details: impl FnOnce() -> Details) {
         self.audit.record(|| Record::new(event, details()));
@@ -130,6 +137,13 @@ impl Scope {
         if let Some(context) = &self.0 {
             context.run.get_or_init(|| Identifier::for_secret(id));
         }
+    }
+
+    /// Returns the origin of the call, to be saved with code that waits. Without an audit log and without traces, it is
+    /// empty.
+    pub fn origin(&self) -> CallOrigin {
+        let origin = self.0.as_ref().map(|context| CallOrigin::new(context.protocol, &context.trace));
+        origin.unwrap_or_default()
     }
 
     /// Returns the name of the client in records, if it is known.

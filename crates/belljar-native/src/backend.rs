@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use belljar_core::activity::trace::SpanName;
 use belljar_core::kernel::{
     Backend, CellObserver, CompletedRun, FindBase, Kernel, KernelError, KernelSnapshot, OneShotRequest, RunOnThread,
 };
@@ -293,6 +294,7 @@ impl Backend for NativeBackend {
         let Some(version) = &self.state.starter.config().python_version else {
             return Err(KernelError::Unsupported("the version of the kernels' Python is not known".into()));
         };
+        observer.on_stage(SpanName::Restore);
         let mut kernel = self.start_native(None, &*observer)?;
         let may_write_mounts = self.state.starter.config().mounts.iter().any(|mount| mount.writable);
         one_shot::run(&mut kernel, version, *self.limits(), may_write_mounts, request, observer, cancellation)

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use belljar_core::activity::trace::SpanName;
 use belljar_core::kernel::{CellError, CellObserver, CellRequest, NullObserver};
 use belljar_core::{CellResult, CellStatus, Limits, Output, Stream, TOOLS_MODULE};
 use belljar_packages::{AvailableModules, Dependencies, GeneralHint as _, InferredDependency, Requirement};
@@ -102,6 +103,7 @@ fn install_for_cell(
     if needs.requirements.is_empty() && needs.inferred.is_empty() {
         return Ok(String::new());
     }
+    observer.on_stage(SpanName::Image);
     let packages = CallPackages::install(&needs, kernel, observer)?;
     let is_missing = |module: &String| packages.missing.contains_key(module);
     let present = needs.inferred.iter().map(|inferred| inferred.module.clone()).filter(|module| !is_missing(module));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use belljar_core::activity::trace::SpanName;
 use belljar_core::files::{FileError, FileInfo, Range};
 use belljar_core::kernel::{
     CellError, CellObserver, CellRequest, InterruptHandle, Kernel, KernelError, KernelSnapshot, ShellError,
@@ -66,6 +67,7 @@ impl NativeKernel {
 
     /// Runs a cell, whose connections have their records passed to `observer`. Installs nothing for it.
     pub(crate) fn run_cell(&mut self, cell: &CellRequest, observer: Arc<dyn CellObserver>) -> CellResult {
+        observer.on_stage(SpanName::Run);
         if let Some(network) = self.sandbox.network() {
             network.begin_cell(&observer);
         }

@@ -48,6 +48,7 @@ pub(crate) fn run(
     if !cancellation.begin_running(kernel.interrupt_handle()) {
         return Err(KernelError::Cancelled);
     }
+    observer.on_stage(SpanName::Image);
     let mut report = RunReport::new(limits);
     let dependencies = dependencies.iter().map(|dependency| Requirement::parse(dependency));
     let dependencies: Vec<Requirement> = dependencies
@@ -87,6 +88,7 @@ pub(crate) fn run(
         match missing_dependency::install(&module, python_version, &mut packages, has_effects, kernel, &*observer) {
             Ok(false) => break,
             Ok(true) => {
+                observer.on_stage(SpanName::Restore);
                 kernel.restart()?;
                 if !cancellation.begin_running(kernel.interrupt_handle()) {
                     return Err(KernelError::Cancelled);
@@ -160,7 +162,6 @@ impl Call<'_> {
             }
         }
         self.observer.on_phase("running");
-        self.observer.on_stage(SpanName::Run);
         let (code, tools) = (self.code.to_owned(), self.tools);
         let cell = CellRequest { code, timeout: time_limit, tools, ..CellRequest::default() };
         let begin = Instant::now();

@@ -114,7 +114,7 @@ pub(super) struct State {
     cpu: AtomicU64,
     pub(super) output_bytes: AtomicU64,
     /// The stage that the code is in, and its span.
-    stage: Mutex<Span>,
+    stage: Mutex<Option<(SpanName, Span)>>,
     has_ended: Mutex<bool>,
 }
 
@@ -185,11 +185,19 @@ impl CodeActivity {
         result
     }
 
-    /// Begins a stage, and ends the one before it.
+    /// Begins a stage, unless the code is in it, and ends the one before it.
     pub fn enter(&self, stage: SpanName) {
+        let Some(state) = &self.0 else { return };
+        let mut current = state.stage.lock();
+        if current.as_ref().is_none_or(|(name, _)| *name != stage) {
+            *current = Some((stage, state.scope.begin_span(stage, "", Vec::new)));
+        }
+    }
+
+    /// Ends the stage: the code is in no interpreter until it enters another one.
+    pub fn leave(&self) {
         if let Some(state) = &self.0 {
-            let next = state.scope.begin_span(stage, "", Vec::new);
-            drop(std::mem::replace(&mut *state.stage.lock(), next));
+            drop(state.stage.lock().take());
         }
     }
 
@@ -232,7 +240,7 @@ impl State {
         if std::mem::replace(&mut *self.has_ended.lock(), true) {
             return false;
         }
-        let span = std::mem::take(&mut *self.stage.lock());
+        let span = self.stage.lock().take().map(|(_, span)| span).unwrap_or_default();
         if span.is_on() {
             span.set(KeyValue::new("belljar.outcome", outcome.clone()));
         }

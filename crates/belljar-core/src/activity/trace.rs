@@ -63,13 +63,13 @@ spans! {
     /// The wait for a thread.
     Queue = "queue", Internal, "the wait for a guest thread, and for earlier calls to the session";
     /// The preparation of the image.
-    Image = "image", Internal, "packages are found or installed, and the image with them is found or built";
+    Image = "image", Internal, "packages are found or installed before the code runs, and the image with them is found or built";
     /// The restoration of an interpreter.
-    Restore = "restore", Internal, "an interpreter is created from its image, or a session from its snapshot";
+    Restore = "restore", Internal, "an interpreter is started: as a copy of its image, from the snapshot of its session, or from that of code that has waited on the disk";
     /// The code.
-    Run = "run", Internal, "the code runs, and waits";
+    Run = "run", Internal, "the code runs, and waits with its interpreter in memory";
     /// A call of a tool by code.
-    ToolCall = "execute_tool", Internal, "code calls a tool of an MCP server, with the names of both; requests to the server are spans in it";
+    ToolCall = "execute_tool", Internal, "code calls a tool of an MCP server, with the names of both. The server receives it as `traceparent`: its own spans are within it";
     /// A connection of code.
     Connection = "connection", Client, "an HTTP request, whose method is the name, or another connection of code";
 }
@@ -106,6 +106,27 @@ impl Trace {
         Self(context.has_active_span().then_some(context))
     }
 
+    /// Returns the place as the values of `traceparent` and of `tracestate`, from which [`Trace::from_headers`] creates
+    /// it.
+    pub(super) fn headers(&self) -> (Option<String>, Option<String>) {
+        #[derive(Default)]
+        struct Headers(Option<String>, Option<String>);
+        impl opentelemetry::propagation::Injector for Headers {
+            fn set(&mut self, key: &str, value: String) {
+                match key {
+                    "traceparent" => self.0 = Some(value),
+                    "tracestate" => self.1 = Some(value).filter(|state| !state.is_empty()),
+                    _ => {}
+                }
+            }
+        }
+        let mut headers = Headers::default();
+        if let Some(context) = &self.0 {
+            global::get_text_map_propagator(|propagator| propagator.inject_context(context, &mut headers));
+        }
+        (headers.0, headers.1)
+    }
+
     /// Returns whether there is a span.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
@@ -117,7 +138,7 @@ impl Trace {
         Some(context.span().span_context().trace_id().to_string())
     }
 
-    /// Does work within the span: requests that it sends to servers have it as their parent.
+    /// Does work within the span: requests that it sends to servers pass it on as `traceparent`.
     pub async fn run<F: Future>(&self, work: F) -> F::Output {
         match &self.0 {
             Some(context) => work.with_context(context.clone()).await,

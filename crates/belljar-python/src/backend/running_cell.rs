@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use belljar_core::activity::trace::SpanName;
 use belljar_core::kernel::{CellError, CellObserver, CellRequest, KernelError};
 use belljar_core::{
     CellResult, CellStatus, CellStep, EncodedValue, Outcome, OutputCollector, Progress, Stream, TOOLS_MODULE, Waker,
@@ -68,6 +69,7 @@ impl WasmKernel {
             }
             Some(_) => Vec::new(),
         };
+        observer.on_stage(SpanName::Run);
         let exchange = cell.exchange.as_ref();
         let is_resumable = exchange.is_none_or(|exchange| exchange.is_resumable);
         let limits = self.backend.session_limits();
@@ -241,6 +243,7 @@ impl WasmKernel {
                 return Ok(CellPackages::default());
             }
             names.extend(needs.required().chain(&needs.optional).map(|requirement| requirement.name().to_owned()));
+            observer.on_stage(SpanName::Image);
             self.interpreter.install(installer, &needs, observer)
         });
         let report_failure = |reason: &str| notify(&format!("[not installed: {reason}]\n"), observer, outputs);
@@ -264,6 +267,7 @@ impl WasmKernel {
         if lines.is_empty() {
             return;
         }
+        observer.on_stage(SpanName::Image);
         let PythonRuntime { python, installer: source, .. } = &self.session_runtime.runtime;
         let progress: Arc<dyn Progress> = observer.clone();
         // One that has not reported the packages.

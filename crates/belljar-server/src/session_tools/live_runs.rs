@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
-use belljar_core::activity::trace::Trace;
 use belljar_core::kernel::CellObserver;
 use belljar_core::{Activity, Party, Scope};
 use belljar_sessions::{ResumedCalls, Run, RunAnswer, RunCalls, RunResumer};
@@ -16,7 +15,6 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use super::client_io::CellClient;
-use crate::activity::PROTOCOL;
 use crate::code_tools::{CANNOT_ASK, ClientTools};
 use crate::input_rounds::MAX_SUSPENDED;
 use crate::metrics::CallStatus;
@@ -160,16 +158,6 @@ pub(super) struct Resumer {
     pub(super) activity: Activity,
 }
 
-impl Resumer {
-    /// Returns the context of a run that goes on.
-    fn scope_of(&self, run: &Run) -> Scope {
-        let scope = self.activity.scope(PROTOCOL, run.owner(), Trace::default());
-        scope.set_session(run.session.as_str());
-        scope.set_run(run.info.id.as_str());
-        scope
-    }
-}
-
 impl RunResumer for Resumer {
     fn resume(&self, run: &Arc<Run>, calls: &Value, sent: &[(u64, bool)]) -> Result<ResumedCalls, String> {
         let _runtime = self.runtime.enter();
@@ -179,7 +167,7 @@ impl RunResumer for Resumer {
         let mut saved = saved.unwrap_or_default();
         sent.iter().for_each(|(call, is_repeatable)| saved.set_sent(*call, *is_repeatable));
         let operations = saved.take_operations();
-        let (calls, observer) = calls_of(run, &client, self.tools.as_ref(), saved, &self.scope_of(run));
+        let (calls, observer) = calls_of(run, &client, self.tools.as_ref(), saved, &run.resumed_scope(&self.activity));
         let end = self.live.get(run).map(|live| live.end).unwrap_or_default();
         self.live.insert(run, LiveRun { client, calls: calls.clone(), end });
         let tools = calls.tools.clone();

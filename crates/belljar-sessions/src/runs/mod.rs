@@ -25,8 +25,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use belljar_core::activity::CallOrigin;
 use belljar_core::kernel::CellObserver;
-use belljar_core::{CallCancellation, Party, ReplySender, Waker};
+use belljar_core::{Activity, CallCancellation, Party, ReplySender, Scope, Waker};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -162,6 +163,8 @@ pub struct Run {
     /// The record for operators, if cells are recorded. Weak, since the result may wait for its client for longer than
     /// the history keeps the cell.
     record: OnceLock<Weak<CellRecord>>,
+    /// The call that began the run.
+    origin: OnceLock<CallOrigin>,
 }
 
 /// The part of a run that changes.
@@ -230,7 +233,26 @@ impl Run {
             progress: Mutex::new(progress),
             changed: watch::Sender::new(()),
             record: OnceLock::new(),
+            origin: OnceLock::new(),
         }
+    }
+
+    /// Sets the call that began the run. Only the first call has an effect.
+    pub(crate) fn set_origin(&self, origin: CallOrigin) {
+        let _ = self.origin.set(origin);
+    }
+
+    /// Returns the call that began the run, as far as it is known.
+    pub(crate) fn origin(&self) -> CallOrigin {
+        self.origin.get().cloned().unwrap_or_default()
+    }
+
+    /// Returns the context of the run after its interpreter was on the disk: that of the call that began it.
+    pub fn resumed_scope(&self, activity: &Activity) -> Scope {
+        let scope = activity.resumed_scope(&self.origin(), self.owner());
+        scope.set_session(self.session.as_str());
+        scope.set_run(self.info.id.as_str());
+        scope
     }
 
     pub(crate) fn set_record(&self, record: &Arc<CellRecord>) {

@@ -138,6 +138,7 @@ impl Sessions {
         calls: Arc<dyn RunCalls>,
     ) -> impl Future<Output = Result<CellReport, SessionError>> + Send + use<> {
         let kind = JobKind::Cell(cell.code.len());
+        run.set_origin(cell.scope.origin());
         let queued = self.open(&run.session).and_then(|session| {
             let record = self.record_cell(&session, &cell.code);
             let call = self.cell_call(run, record);
@@ -280,6 +281,7 @@ impl Sessions {
         let run = Arc::new(Run::new(stored.info.clone(), id.clone(), owner.clone(), RunState::Asleep));
         run.restore_questions(&stored.questions);
         run.set_call_count(stored.call_count);
+        run.set_origin(stored.origin.clone());
         self.commit_journal_of(&run);
         self.shared.runs.insert(run.clone());
         let record = self.record_cell_of(&id, owner.as_ref(), &run.info.code);

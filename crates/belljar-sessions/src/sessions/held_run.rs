@@ -119,6 +119,7 @@ impl HeldRun {
             files: entries_of(&cell.files),
             start,
             inputs: run.inputs().saturating_sub((wait.kind == HeldWaitKind::Input).into()),
+            origin: run.origin(),
         };
         // An answer or a reply since then is in neither of them: the cell has it, and goes on.
         if !is_asked || (wait.has_replies)() {

@@ -73,7 +73,9 @@ impl SessionState {
         let kind = if is_program { CodeKind::Run } else { CodeKind::Cell };
         let activity = CodeActivity::begin(scope, kind, &cell.code, services.cpu_clock());
         let observer = activity.observe(observer);
-        activity.enter(SpanName::Restore);
+        if !matches!(self.kernel, KernelState::Running(_)) {
+            activity.enter(SpanName::Restore);
+        }
         if let Err(error) = self.ensure_running(services, &*observer) {
             activity.end(CodeOutcome::failed(&error));
             return Err(error);
@@ -93,7 +95,7 @@ impl SessionState {
             Some(durable) if matches_store && is_resumable => durable.record_new(&mut **kernel, &self.files),
             _ => {}
         }
-        activity.enter(SpanName::Run);
+        // The kernel reports when the code begins: after its packages were installed.
         let step = activity.measure_with(cpu, || kernel.begin(&cell, observer, waker));
         self.after_step(services, RunningCell { code: cell.code, activity, before, durable }, step, now)
     }

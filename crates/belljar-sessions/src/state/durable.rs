@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use belljar_audit::{Details, Event};
-use belljar_core::activity::trace::Trace;
-use belljar_core::activity::{CodeActivity, CodeKind};
+use belljar_core::activity::trace::SpanName;
+use belljar_core::activity::{CodeActivity, CodeKind, CodeOutcome};
 use belljar_core::kernel::{Kernel, KernelError};
 use belljar_core::{Wait, Waker};
 
@@ -166,6 +166,7 @@ impl SessionState {
             files,
             start: None,
             inputs: run.inputs(),
+            origin: run.origin(),
         };
         // A call that has ended since the snapshot is in neither of the two: its reply would be lost.
         if kernel.has_replies() {
@@ -189,7 +190,7 @@ impl SessionState {
     /// Drops the interpreter of a cell that has waited for at least `idle`. Returns whether it is asleep.
     pub(crate) fn sleep_waiting(&mut self, idle: Duration) -> bool {
         let KernelState::Running(kernel) = &mut self.kernel else { return false };
-        let Some(RunningCell { durable: Some(durable), .. }) = &mut self.running else { return false };
+        let Some(RunningCell { durable: Some(durable), activity, .. }) = &mut self.running else { return false };
         let Some(calls) = &durable.calls else { return false };
         if !durable.is_saved || durable.since.elapsed() < idle {
             return false;
@@ -205,6 +206,7 @@ impl SessionState {
         durable.run.journal.lock().close();
         durable.run.interrupt.detach();
         durable.run.advance(RunEvent::Sleep);
+        activity.leave();
         self.kernel = KernelState::Asleep;
         true
     }
@@ -216,6 +218,7 @@ impl SessionState {
         durable.is_saved = true;
         durable.since = Instant::now();
         let timer = durable.held.take_timer();
+        running.activity.leave();
         self.running = Some(running);
         self.kernel = KernelState::Asleep;
         Ok(Wait { timer, for_host: true })
@@ -264,6 +267,25 @@ impl SessionState {
 
     /// Restores the interpreter of the cell that waits in the store.
     pub(super) fn wake(&mut self, services: &SessionServices) -> Result<(), SessionError> {
+        let running = self.running.as_mut().ok_or(SessionError::Gone)?;
+        let durable = running.durable.as_ref().ok_or(SessionError::Gone)?;
+        if !running.activity.is_on() {
+            // The cell began in another process.
+            let scope = durable.run.resumed_scope(&services.activity());
+            let kind = if durable.run.info.is_program { CodeKind::Run } else { CodeKind::Cell };
+            running.activity = CodeActivity::resumed(&scope, kind, &running.code, services.cpu_clock());
+        }
+        let activity = running.activity.clone();
+        activity.enter(SpanName::Restore);
+        let woken = self.restore_waiting(services);
+        match &woken {
+            Ok(()) => activity.enter(SpanName::Run),
+            Err(error) => activity.end(CodeOutcome::failed(error)),
+        }
+        woken
+    }
+
+    fn restore_waiting(&mut self, services: &SessionServices) -> Result<(), SessionError> {
         let store = services.store.as_ref().ok_or(StoreError::Missing)?;
         // If anything fails, the session goes on from before the cell.
         self.discard_kernel(services);
@@ -277,17 +299,8 @@ impl SessionState {
         let restored = services.backend.restore(&snapshot, &base, folder.as_ref(), &belljar_core::NoProgress);
         let mut kernel = restored?;
         self.record(services, Event::SessionWake, Details::default);
-        let (id, owner) = (self.id.clone(), self.owner.clone());
         let running = self.running.as_mut().ok_or(SessionError::Gone)?;
         let durable = running.durable.as_mut().ok_or(SessionError::Gone)?;
-        if !running.activity.is_on() {
-            // The cell began in another process.
-            let scope = services.activity().scope("mcp", owner.as_deref(), Trace::default());
-            scope.set_session(id.as_str());
-            scope.set_run(durable.run.info.id.as_str());
-            let kind = if durable.run.info.is_program { CodeKind::Run } else { CodeKind::Cell };
-            running.activity = CodeActivity::resumed(&scope, kind, &running.code, services.cpu_clock());
-        }
         let resumer = durable.runs.resumer.get().ok_or(SessionError::Gone)?;
         let resumed = resumer.resume(&durable.run, &stored.calls, &sent);
         let resumed = resumed.map_err(|reason| KernelError::Failed(reason.into()))?;

@@ -245,3 +245,20 @@ fn links_in_place_of_bases_are_not_followed() {
     store.clean_up().unwrap();
     assert!(!bases.join(name).exists());
 }
+
+#[test]
+fn waiting_run_of_an_earlier_build_has_no_origin() {
+    let info = serde_json::json!({
+        "id": "0123456789abcdef", "code": "1", "arguments": null, "began": 1, "is_new_session": false,
+    });
+    let earlier = serde_json::json!({
+        "info": info, "questions": [], "wake_at": null, "calls": null, "has_sent_calls": false, "files": [],
+    });
+    let run = waiting::parse_run(Some(earlier.clone())).unwrap();
+    assert!(run.origin.is_empty());
+    assert_eq!(serde_json::to_value(&run).unwrap().get("origin"), None);
+    let mut later = earlier;
+    later["origin"] = serde_json::json!({ "protocol": "admin", "traceparent": "not valid", "added": "later" });
+    let run = waiting::parse_run(Some(later)).unwrap();
+    assert_eq!(serde_json::to_value(&run.origin).unwrap()["protocol"], "admin");
+}

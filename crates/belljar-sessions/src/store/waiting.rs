@@ -24,6 +24,7 @@ use super::state_file;
 use super::{PendingSync, Store, StoreError};
 use crate::id::SessionId;
 use crate::runs::{Question, RunId, RunInfo};
+use belljar_core::activity::CallOrigin;
 use belljar_core::kernel::KernelSnapshot;
 
 pub(crate) const WAITING: &str = "waiting";
@@ -57,6 +58,9 @@ pub struct StoredRun {
     /// The number of lines of input that the code has received.
     #[serde(default)]
     pub(crate) inputs: u64,
+    /// The call that began the run: empty in files of earlier builds, and without an audit log and traces.
+    #[serde(default, skip_serializing_if = "CallOrigin::is_empty")]
+    pub(crate) origin: CallOrigin,
 }
 
 /// A run of a store.
