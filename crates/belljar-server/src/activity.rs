@@ -1,17 +1,23 @@
 //! The context of calls by MCP, for the audit log and for traces.
 
 use axum::http::request::Parts;
+use belljar_audit::digest;
 use belljar_core::Scope;
 use belljar_core::activity::trace::{Attributes, KeyValue, Span, SpanName, Trace};
+use belljar_sessions::SessionId;
 use rmcp::RoleServer;
 use rmcp::model::ErrorData;
 use rmcp::service::RequestContext;
 
+use crate::apps;
 use crate::handler::Server;
 use crate::metrics::CallStatus;
 
 /// The name of the protocol in records.
 pub(crate) const PROTOCOL: &str = "mcp";
+
+/// The maximum length of a URI in a span, in characters.
+const MAX_URI: usize = 200;
 
 /// A call that is being answered, with its span.
 pub(crate) struct CallActivity(Span);
@@ -83,20 +89,38 @@ fn attributes_of(method: &'static str, context: &RequestContext<RoleServer>) -> 
     attributes
 }
 
+/// Returns the URI of a resource for a span: without its query, and with the digest of the session's ID in place of the
+/// ID, which gives access. A URI of another form may contain an ID anywhere, and is left out.
+fn shown_uri(uri: &str) -> Option<String> {
+    if uri == apps::URI {
+        return Some(uri.to_owned());
+    }
+    let (session, rest) = uri.strip_prefix("kernel://")?.split_once('/')?;
+    let path = rest.split(['?', '#']).next()?;
+    SessionId::parse(session).filter(|_| !path.contains(session))?;
+    Some(format!("kernel://{}/{path}", digest(session)).chars().take(MAX_URI).collect())
+}
+
 impl Server {
-    /// Does the work of a request other than a call of a tool, in a span of its own.
+    /// Does the work of a request other than a call of a tool, in a span of its own. `resource` is the URI of the
+    /// resource that it reads.
     ///
     /// # Errors
     /// Those of `work`.
     pub(crate) async fn traced<T>(
         &self,
         method: &'static str,
+        resource: Option<&str>,
         context: &RequestContext<RoleServer>,
         work: impl Future<Output = Result<T, ErrorData>>,
     ) -> Result<T, ErrorData> {
         let activity = self.runner.activity();
         let parent = if activity.is_on() { parent_of(context) } else { Trace::default() };
-        let span = activity.begin_call(SpanName::Request, method, &parent, || attributes_of(method, context));
+        let span = activity.begin_call(SpanName::Request, method, &parent, || {
+            let mut attributes = attributes_of(method, context);
+            attributes.extend(resource.and_then(shown_uri).map(|uri| KeyValue::new("mcp.resource.uri", uri)));
+            attributes
+        });
         let result = work.await;
         if let Err(error) = &result {
             fail_span(&span, error);
@@ -121,5 +145,23 @@ impl Server {
         let scope = activity.scope(PROTOCOL, self.owner(), trace);
         context.extensions.insert(scope);
         CallActivity(span)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uris_in_spans_have_no_session_ids() {
+        let id = "0123456789abcdef";
+        let shown = shown_uri(&format!("kernel://{id}/plots/a%20b.png?offset=1")).unwrap();
+        assert_eq!(shown, format!("kernel://{}/plots/a%20b.png", digest(id)));
+        assert_eq!(shown_uri(apps::URI).as_deref(), Some(apps::URI));
+        for uri in [format!("kernel:/{id}/a"), format!("kernel://x{id}/a"), format!("kernel://{id}/{id}"), id.into()] {
+            assert_eq!(shown_uri(&uri), None, "{uri}");
+        }
+        let long = shown_uri(&format!("kernel://{id}/{}", "é".repeat(1000))).unwrap();
+        assert_eq!(long.chars().count(), MAX_URI);
     }
 }

@@ -9,7 +9,7 @@ use belljar_core::Scope;
 use belljar_core::kernel::{CellObserver, InputError, InputReply};
 use belljar_tools::{
     Approval, ApprovalRequest, Approver, CallJournal, CallRecord, CallStatus, Detail, NoApprover, ObserverApprover,
-    SavedRun, SessionGrants, ToolEvents, ToolObserver, ToolRun, ToolRunContext, Tools,
+    RequestDurations, SavedRun, SessionGrants, ToolEvents, ToolObserver, ToolRun, ToolRunContext, Tools,
 };
 use rmcp::model::{ErrorData, JsonObject, Tool, ToolAnnotations};
 use rmcp::service::{RequestContext, SubscriptionSink};
@@ -65,6 +65,11 @@ impl CodeTools {
     /// `max_description` characters long.
     pub fn new(tools: Arc<Tools>, max_description: usize) -> Self {
         Self { tools, max_description, listen_requests: Arc::new(Semaphore::new(MAX_LISTEN_REQUESTS)) }
+    }
+
+    /// Returns the durations of requests to the servers.
+    pub(crate) fn durations(&self) -> &RequestDurations {
+        self.tools.durations()
     }
 
     /// Notifies a client of the legacy era whenever the tools of a server change, since the descriptions of the

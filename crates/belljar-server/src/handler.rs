@@ -71,8 +71,9 @@ impl Server {
     pub fn new(runner: Runner, options: ServerOptions) -> Self {
         let level = Arc::new(AtomicU8::new(LoggingLevel::Emergency as u8));
         let mut tools = vec![tool::tool(options.sandbox.run_python_code())];
-        if options.tools.is_some() {
+        if let Some(code_tools) = &options.tools {
             tools.extend(CodeTools::search_tools());
+            runner.metrics().add_tool_requests(code_tools.durations());
         }
         let tools = tools.into();
         let client_tools = options.tools.clone().map(ClientTools::new);

@@ -24,6 +24,7 @@ type Attributes = fn(&Labels) -> Vec<KeyValue>;
 /// The families that the semantic conventions for MCP name, too, and their names and attributes there.
 const CONVENTIONAL: &[(&str, &str, Attributes)] = &[
     ("belljar_call_duration_seconds", "mcp.server.operation.duration", operation_attributes),
+    ("belljar_tool_request_duration_seconds", "mcp.client.operation.duration", request_attributes),
     ("belljar_mcp_session_duration_seconds", "mcp.server.session.duration", session_attributes),
 ];
 
@@ -175,6 +176,17 @@ fn error_type(status: &str) -> Option<&str> {
         "run-error" | "install-error" => Some("tool_error"),
         status => Some(status),
     }
+}
+
+fn request_attributes(labels: &Labels) -> Vec<KeyValue> {
+    let label = |name: &str| labels.get(name).map(String::as_str).unwrap_or_default();
+    let mut attributes =
+        vec![text_attribute("mcp.method.name", label("method")), text_attribute("belljar.mcp.server", label("server"))];
+    if label("method") == "tools/call" {
+        attributes.push(text_attribute("gen_ai.operation.name", "execute_tool"));
+    }
+    attributes.extend((label("outcome") != "ok").then(|| text_attribute("error.type", label("outcome"))));
+    attributes
 }
 
 fn session_attributes(labels: &Labels) -> Vec<KeyValue> {

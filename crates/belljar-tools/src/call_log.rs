@@ -67,7 +67,7 @@ impl CallStatus {
 impl From<&ToolFailure> for CallStatus {
     fn from(failure: &ToolFailure) -> Self {
         match failure {
-            ToolFailure::Failed(_) => Self::Error,
+            ToolFailure::Failed(_) | ToolFailure::ErrorResult(_) | ToolFailure::ErrorResponse { .. } => Self::Error,
             ToolFailure::Denied(_) => Self::Denied,
             ToolFailure::TimedOut { .. } => Self::Timeout,
             ToolFailure::Unavailable(_) => Self::Unavailable,

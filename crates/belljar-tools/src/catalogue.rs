@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use crate::approval::Fingerprint;
 use crate::connection::{Connection, Definition};
+use crate::durations::RequestDurations;
 use crate::error::ToolFailure;
 use crate::function::Function;
 use crate::limits::ToolLimits;
@@ -51,6 +52,7 @@ pub struct Tools {
     pub(crate) servers: Vec<Server>,
     pub(crate) policy: ToolPolicy,
     pub(crate) limits: ToolLimits,
+    pub(crate) durations: RequestDurations,
     changes: watch::Sender<u64>,
     /// The last index for searches.
     searched: Mutex<Option<SearchedTools>>,
@@ -71,12 +73,18 @@ impl Tools {
             servers.iter().map(|server| Connection::new(server, changes.clone())).collect();
         let originals: Vec<String> = connections.iter().map(Connection::name).collect();
         let names = identifiers(originals.iter().map(String::as_str), "server", &MODULE_NAMES);
+        let durations = RequestDurations::new(names.iter().map(String::as_str));
         let servers = connections
             .into_iter()
             .zip(originals.into_iter().zip(names))
             .map(|(connection, (original, name))| Server { name, original, connection, listing: Mutex::default() })
             .collect();
-        Self { servers, policy, limits, changes, searched: Mutex::default() }
+        Self { servers, policy, limits, durations, changes, searched: Mutex::default() }
+    }
+
+    /// Returns the durations of requests to the servers.
+    pub fn durations(&self) -> &RequestDurations {
+        &self.durations
     }
 
     /// Returns a receiver of the number of changes: a server has announced other tools, lists others than before, or

@@ -236,7 +236,9 @@ impl Connection {
         }
         Err(match error {
             McpError::Timeout { .. } => CallFailure::TimedOut,
-            McpError::Protocol { message, .. } => CallFailure::Failed(ToolFailure::Failed(message)),
+            McpError::Protocol { code, message, .. } => {
+                CallFailure::Failed(ToolFailure::ErrorResponse { code, message })
+            }
             error => CallFailure::Failed(self.unavailable(&error)),
         })
     }
@@ -315,7 +317,7 @@ fn value_of(result: CallToolResult) -> Result<ToolValue, ToolFailure> {
             result.content.iter().filter_map(|part| part.as_text()).map(|part| part.text.as_str()).collect();
         let message = texts.join("\n");
         let message = if message.is_empty() { "the tool failed without a message".into() } else { message };
-        return Err(ToolFailure::Failed(message));
+        return Err(ToolFailure::ErrorResult(message));
     }
     let is_text = |part: &ContentBlock| matches!(part, ContentBlock::Text(_));
     if let Some(structured) = result.structured_content

@@ -1,8 +1,14 @@
 //! The reasons why a call of a tool has no result. The code receives each as an exception.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use belljar_core::FunctionError;
+
+use crate::call_log::CallStatus;
+
+/// The type of the error of a call whose result is an error, by the semantic conventions for MCP.
+pub(crate) const TOOL_ERROR: &str = "tool_error";
 
 /// An exceeded limit of [`ToolLimits`](crate::ToolLimits).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -29,9 +35,20 @@ pub enum ExceededLimit {
 /// The reason why a call has no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ToolFailure {
-    /// The tool failed, or its arguments are not valid: `ToolError`.
+    /// The call failed, or its arguments are not valid: `ToolError`.
     #[error("{0}")]
     Failed(String),
+    /// The tool failed: its result is an error. `ToolError`.
+    #[error("{0}")]
+    ErrorResult(String),
+    /// The server has answered the request with an error of JSON-RPC: `ToolError`.
+    #[error("{message}")]
+    ErrorResponse {
+        /// The code, which the server has chosen.
+        code: i32,
+        /// The message of the server.
+        message: String,
+    },
     /// The policy or the user denied the call: `ToolDenied`.
     #[error("{0}")]
     Denied(String),
@@ -58,7 +75,7 @@ impl ToolFailure {
     /// Returns the name of the exception's class in the module `tools`.
     pub fn class(&self) -> &'static str {
         match self {
-            Self::Failed(_) => "ToolError",
+            Self::Failed(_) | Self::ErrorResult(_) | Self::ErrorResponse { .. } => "ToolError",
             Self::Denied(_) => "ToolDenied",
             Self::TimedOut { .. } => "ToolTimeout",
             Self::Unavailable(_) => "ToolUnavailable",
@@ -66,10 +83,38 @@ impl ToolFailure {
             Self::Interrupted(_) => "ToolInterrupted",
         }
     }
+
+    /// Returns the type of the error in spans: by the semantic conventions, or else as the log of calls names it.
+    pub(crate) fn error_type(&self) -> Cow<'static, str> {
+        match self {
+            Self::ErrorResult(_) => TOOL_ERROR.into(),
+            Self::ErrorResponse { code, .. } => code.to_string().into(),
+            other => CallStatus::from(other).name().into(),
+        }
+    }
 }
 
 impl From<ToolFailure> for FunctionError {
     fn from(failure: ToolFailure) -> Self {
         Self { name: format!("tools.{}", failure.class()), message: failure.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_of_errors_are_those_of_the_conventions() {
+        let types = [
+            (ToolFailure::ErrorResult("no".into()), "tool_error"),
+            (ToolFailure::ErrorResponse { code: -32602, message: "no".into() }, "-32602"),
+            (ToolFailure::Failed("no".into()), "error"),
+            (ToolFailure::Unavailable("no".into()), "unavailable"),
+            (ExceededLimit::Calls(1).into(), "limit"),
+        ];
+        for (failure, expected) in types {
+            assert_eq!(failure.error_type(), expected, "{failure:?}");
+        }
     }
 }

@@ -23,7 +23,7 @@
 //! | `policy`, `approval` | the calls that are allowed, and those that the user has to approve |
 //! | `durable` | the calls of a run that goes on in another process |
 //! | `values` | results as values for code |
-//! | `call_log`, `limits`, `wait_clock`, `error` | what is recorded, limited and refused |
+//! | `call_log`, `durations`, `limits`, `wait_clock`, `error` | what is recorded, measured, limited and refused |
 //!
 //! The library uses no terminal, no environment variables and no configuration of the user.
 
@@ -33,6 +33,7 @@ mod catalogue;
 mod connection;
 mod description;
 mod durable;
+mod durations;
 mod error;
 mod function;
 mod limits;
@@ -52,6 +53,7 @@ pub use call_log::{CallLog, CallRecord, CallStatus, NoToolEvents, ToolEvents};
 pub use catalogue::Tools;
 pub use description::Detail;
 pub use durable::{CallJournal, CallStage, PendingOperation, SavedRun};
+pub use durations::RequestDurations;
 pub use error::{ExceededLimit, ToolFailure};
 pub use limits::ToolLimits;
 pub use observer::ToolObserver;

@@ -30,11 +30,12 @@ use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
 use crate::approval::{Approver, RunGrants, SessionGrants};
-use crate::call_log::{CallInProgress, CallLog, CallStatus, Recorder, ToolEvents};
+use crate::call_log::{CallInProgress, CallLog, Recorder, ToolEvents};
 use crate::catalogue::{Server, ToolLookupError, Tools};
 use crate::connection::CallFailure;
 use crate::description::Detail;
 use crate::durable::{CallJournal, CallStage, SavedOperation, SavedRun};
+use crate::durations;
 use crate::error::{ExceededLimit, ToolFailure};
 use crate::policy::Effects;
 use crate::python_text::shorten;
@@ -296,7 +297,9 @@ impl Shared {
                 KeyValue::new("gen_ai.tool.name", shorten(&call.tool, 128)),
                 KeyValue::new("belljar.mcp.server", shorten(&call.server, 80)),
             ];
-            attributes.extend(call.resource.as_ref().map(|uri| KeyValue::new("mcp.resource.uri", shorten(uri, 200))));
+            // The query may have secrets of the code.
+            let uri = call.resource.as_ref().and_then(|uri| uri.split(['?', '#']).next());
+            attributes.extend(uri.map(|uri| KeyValue::new("mcp.resource.uri", shorten(uri, 200))));
             attributes
         })
     }
@@ -321,7 +324,10 @@ impl Shared {
             }
         };
         if let Err(failure) = &result {
-            span.fail(CallStatus::from(failure).name(), "the call failed");
+            if let ToolFailure::ErrorResponse { code, .. } = failure {
+                span.set(KeyValue::new("rpc.response.status_code", code.to_string()));
+            }
+            span.fail(&failure.error_type(), "the call failed");
         }
         begun.record.end(result.as_ref().map(size));
         result
@@ -370,8 +376,9 @@ impl Shared {
         let timeout = self.tools.limits.timeout;
         let _permit = self.permits.acquire().await;
         self.before_sending(operation, tool.definition.effects.is_repeatable())?;
+        let record = self.tools.durations.begin(&server.name, durations::CALL);
         let sent = server.connection.call(&tool.definition.name, checked);
-        encode(in_time(|| tool.path(), timeout, sent).await?)
+        encode(record.end(in_time(|| tool.path(), timeout, sent).await)?)
     }
 
     async fn resources(&self, server: &str) -> Result<EncodedValue, ToolFailure> {
@@ -394,7 +401,9 @@ impl Shared {
         let timeout = self.tools.limits.timeout;
         let _permit = self.permits.acquire().await;
         self.before_sending(operation, true)?;
-        encode(in_time(|| format!("{}.{RESOURCES}", server.name), timeout, server.connection.read(uri)).await?)
+        let record = self.tools.durations.begin(&server.name, durations::READ);
+        let sent = server.connection.read(uri);
+        encode(record.end(in_time(|| format!("{}.{RESOURCES}", server.name), timeout, sent).await)?)
     }
 
     fn allow_resources(&self, server: &Server) -> Result<(), ToolFailure> {

@@ -102,7 +102,7 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let listing = async { Ok::<_, ErrorData>(ListToolsResult::with_all_items(self.listed_tools(&context).await)) };
-        self.traced("tools/list", &context, Box::pin(listing)).await
+        self.traced("tools/list", None, &context, Box::pin(listing)).await
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
@@ -239,7 +239,7 @@ impl ServerHandler for Server {
         _: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        self.traced("resources/list", &context, Box::pin(self.listed_resources(&context))).await
+        self.traced("resources/list", None, &context, Box::pin(self.listed_resources(&context))).await
     }
 
     async fn list_resource_templates(
@@ -248,7 +248,7 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
         let listed = self.sessions().map(SessionTools::list_templates);
-        self.traced("resources/templates/list", &context, std::future::ready(listed)).await
+        self.traced("resources/templates/list", None, &context, std::future::ready(listed)).await
     }
 
     async fn read_resource(
@@ -256,7 +256,8 @@ impl ServerHandler for Server {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        self.traced("resources/read", &context, Box::pin(self.resource(&request.uri, &context))).await
+        let resource = Box::pin(self.resource(&request.uri, &context));
+        self.traced("resources/read", Some(request.uri.as_str()), &context, resource).await
     }
 
     async fn subscribe(

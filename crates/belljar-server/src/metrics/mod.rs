@@ -21,6 +21,7 @@ use std::time::Instant;
 use belljar_core::kernel::Backend;
 use belljar_core::{Activity, CacheUses, LimitKind, Scope};
 use belljar_sessions::{GuestThreadPool, Sessions};
+use belljar_tools::RequestDurations;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
 use prometheus_client::metrics::MetricType;
@@ -86,6 +87,8 @@ pub(crate) struct Metrics {
     limits: Family<LimitLabels, Counter>,
     pub(crate) refusals: Refusals,
     pub(crate) mcp_sessions: McpSessionDurations,
+    /// The durations of requests to MCP servers, if code can call their tools.
+    tool_requests: Arc<OnceLock<RequestDurations>>,
     /// The number of interpreters of `run_python_code` that exist now.
     pub(crate) live: Gauge,
     session_states: Family<StateLabels, Gauge>,
@@ -114,6 +117,7 @@ impl Metrics {
             limits: Family::default(),
             refusals: Refusals::new(activity),
             mcp_sessions: McpSessionDurations::default(),
+            tool_requests: Arc::default(),
             live: Gauge::default(),
             session_states: Family::default(),
             session_queue: Gauge::default(),
@@ -165,6 +169,7 @@ impl Metrics {
         let help = "Time from the arrival of a call until its work began";
         registry.register_with_unit("queue_wait", help, Unit::Seconds, self.pool.waits().clone());
         registry.register_collector(Box::new(InstallCollector(self.backend.clone())));
+        registry.register_collector(Box::new(ToolRequestCollector(self.tool_requests.clone())));
         let help = "Lookups in the cache of files, by kind of entry and result";
         registry.register("cache_lookups", help, self.cache_lookups.clone());
         registry.register("cache_builds", "Cache entries that were created, by kind", self.cache_builds.clone());
@@ -178,6 +183,11 @@ impl Metrics {
     /// Adds the sessions of the server, of which there is at most one set.
     pub(crate) fn add_sessions(&self, sessions: &Sessions) {
         let _ = self.sessions.set(sessions.clone());
+    }
+
+    /// Adds the durations of requests to MCP servers, of which there is at most one set.
+    pub(crate) fn add_tool_requests(&self, durations: &RequestDurations) {
+        let _ = self.tool_requests.set(durations.clone());
     }
 
     /// Begins to record a call of one of the server's tools in this context.
@@ -249,6 +259,16 @@ impl Collector for InstallCollector {
         let unit = Some(&Unit::Seconds);
         let histogram = encoder.encode_descriptor("install_duration", help, unit, installs.duration.metric_type())?;
         installs.duration.encode(histogram)
+    }
+}
+
+/// Reads the durations of requests to MCP servers, which the server gets after its metrics.
+#[derive(Debug)]
+struct ToolRequestCollector(Arc<OnceLock<RequestDurations>>);
+
+impl Collector for ToolRequestCollector {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        self.0.get().map_or(Ok(()), |durations| durations.encode(encoder))
     }
 }
 

@@ -1,9 +1,9 @@
 """An MCP server on standard streams for tests, of Python's standard library only.
 
-Its argument selects the tools: "plain", "hostile", "many", "twenty" or "large"; "changing" lists another description
-once the tool ``change`` was called; "recording" has another argument, the file to which it writes a line for each
-call; "gated" has a directory: a call of ``get`` whose value is the name of a file in it renames that file to ``held``
-and has no reply.
+Its argument selects the tools: "plain", "hostile", "many", "twenty", "large" or "meta"; "changing" lists another
+description once the tool ``change`` was called; "recording" has another argument, the file to which it writes a line
+for each call; "gated" has a directory: a call of ``get`` whose value is the name of a file in it renames that file to
+``held`` and has no reply.
 """
 
 import base64
@@ -61,6 +61,8 @@ def tools():
             tool("hang_append", {"text": text}, "Appends a line, and never responds.", read_only=False),
             put,
         ]
+    if MODE == "meta":
+        return [tool("trace", {}, "Returns the metadata of its request.")]
     if MODE == "gated":
         return [tool("get", {"value": number}, "Returns text with its argument."), tool("hang", {}, "Never responds.")]
     result = {"type": "object", "properties": {"result": number}, "required": ["result"]}
@@ -146,6 +148,8 @@ def respond(request):
             return {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info}
         case "tools/list":
             return {"tools": tools()}
+        case "tools/call" if MODE == "meta":
+            return text_of(json.dumps(request["params"].get("_meta", {})))
         case "tools/call":
             return call(request["id"], request["params"]["name"], request["params"].get("arguments", {}))
         case "resources/list":
