@@ -54,10 +54,13 @@ pub struct Settings {
     pub(crate) metrics_headers: Vec<(String, String)>,
     pub(crate) metrics_interval: Duration,
     pub(crate) timeout: Duration,
+    /// The values that are not used.
+    warnings: Vec<String>,
 }
 
 impl Settings {
-    /// Reads the variables. Returns `None` if nothing is to be exported.
+    /// Reads the variables. Returns `None` if nothing is to be exported. A time that cannot be used is that without a
+    /// variable, with a warning: the specification asks for that.
     ///
     /// # Errors
     /// Fails if a variable asks for what is not supported.
@@ -100,19 +103,39 @@ impl Settings {
         let metrics_endpoint = variable("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
             .unwrap_or_else(|| format!("{}/v1/metrics", base.trim_end_matches('/')));
         let headers = variable("OTEL_EXPORTER_OTLP_METRICS_HEADERS").or_else(|| variable("OTEL_EXPORTER_OTLP_HEADERS"));
-        let milliseconds = |name: &str| variable(name)?.parse().ok().map(Duration::from_millis);
+        let mut warnings = Vec::new();
+        let mut milliseconds = |name: &str, usual: Duration| {
+            let Some(value) = variable(name) else { return usual };
+            match value.parse() {
+                Ok(time) if time > 0 => Duration::from_millis(time),
+                _ => {
+                    let usual_ms = usual.as_millis();
+                    warnings
+                        .push(format!("{name}={value} is not a number of milliseconds above 0: {usual_ms} is used"));
+                    usual
+                }
+            }
+        };
+        let metrics_interval = milliseconds("OTEL_METRIC_EXPORT_INTERVAL", METRIC_INTERVAL);
+        let timeout = milliseconds("OTEL_EXPORTER_OTLP_TIMEOUT", TIMEOUT);
         Ok(Some(Self {
             signals,
             metrics_endpoint,
             metrics_headers: headers.as_deref().map(headers_in).unwrap_or_default(),
-            metrics_interval: milliseconds("OTEL_METRIC_EXPORT_INTERVAL").unwrap_or(METRIC_INTERVAL),
-            timeout: milliseconds("OTEL_EXPORTER_OTLP_TIMEOUT").unwrap_or(TIMEOUT),
+            metrics_interval,
+            timeout,
+            warnings,
         }))
     }
 
     /// Returns whether a signal is exported.
     pub fn exports(&self, signal: Signal) -> bool {
         self.signals.contains(&signal)
+    }
+
+    /// Returns a warning for each variable whose value is not used.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// Returns the time that an export may take.
@@ -183,6 +206,27 @@ mod tests {
         assert_eq!(all.metrics_headers, headers.map(|(name, value)| (name.to_owned(), value.to_owned())));
         let traces = settings(&[("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://t/v1/traces")]).unwrap().unwrap();
         assert!(traces.exports(Signal::Traces) && !traces.exports(Signal::Metrics));
+    }
+
+    #[test]
+    fn times_that_cannot_be_used_are_the_usual_ones() {
+        let with = |interval, timeout| {
+            let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318/");
+            let times = [("OTEL_METRIC_EXPORT_INTERVAL", interval), ("OTEL_EXPORTER_OTLP_TIMEOUT", timeout)];
+            settings(&[endpoint, times[0], times[1]]).unwrap().unwrap()
+        };
+        let given = with("1", "250");
+        assert_eq!((given.metrics_interval, given.timeout), (Duration::from_millis(1), Duration::from_millis(250)));
+        assert_eq!(given.warnings(), [""; 0]);
+        for value in ["0", "-1", "1.5", "a minute", "99999999999999999999"] {
+            let usual = with(value, value);
+            assert_eq!((usual.metrics_interval, usual.timeout), (METRIC_INTERVAL, TIMEOUT), "{value}");
+            let expected =
+                format!("OTEL_METRIC_EXPORT_INTERVAL={value} is not a number of milliseconds above 0: 60000 is used");
+            assert_eq!(usual.warnings()[0], expected);
+            assert_eq!(usual.warnings().len(), 2);
+        }
+        assert_eq!(with("", " ").warnings(), [""; 0]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use belljar_network::Network;
 use clap::{Args, ValueEnum};
 
 use crate::command_error::CommandError;
+use crate::notices::{self, Level};
 
 /// The options of the audit log.
 #[derive(Debug, Clone, Args)]
@@ -84,7 +85,10 @@ impl AuditArguments {
             AuditFailure::Stop => "calls are refused until it can be written",
             AuditFailure::Warn => "calls are answered without it",
         };
-        options.on_failure = Box::new(move |error| eprintln!("belljar: audit log: {error}; {consequence}"));
+        options.on_failure = Box::new(move |error| {
+            let message = format!("audit log: {error}; {consequence}");
+            notices::write(Level::Error, &format!("belljar: {message}"), &message, &[]);
+        });
         let details = Details {
             name: Some(env!("CARGO_PKG_VERSION").into()),
             arguments: Some(format!("process {}, {transport}", std::process::id())),

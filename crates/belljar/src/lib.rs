@@ -49,6 +49,7 @@ mod monty;
 mod mount;
 mod native;
 mod network;
+mod notices;
 mod observability;
 mod outcome;
 mod packages;

@@ -20,6 +20,7 @@ use ureq::tls::{RootCerts, TlsConfig};
 use crate::audit_options::AuditArguments;
 use crate::cli::{Cli, Command};
 use crate::command_error::CommandError;
+use crate::notices::{self, Level};
 
 /// The crates to which `-v` applies.
 const LOGGED_CRATES: [&str; 14] = [
@@ -65,6 +66,9 @@ impl Observability {
             cli.command,
             Command::Stdio(_) | Command::StreamableHttp(_) | Command::StreamableHttpStateless(_) | Command::Sse(_)
         );
+        if is_server && cli.global.log_format == Some(LogFormat::Json) {
+            notices::use_json();
+        }
         let telemetry = if is_server { telemetry()? } else { None };
         let directives = std::env::var("BELLJAR_LOG").ok();
         let is_logging = directives.is_some() || cli.global.verbose > 0 || cli.global.log_format.is_some();
@@ -130,6 +134,9 @@ impl Observability {
 fn telemetry() -> Result<Option<Telemetry>, CommandError> {
     let settings = Settings::from_variables(|name| std::env::var(name).ok());
     let Some(settings) = settings.map_err(|error| CommandError::from_error(&error))? else { return Ok(None) };
+    for warning in settings.warnings() {
+        notices::write(Level::Warn, &format!("belljar: {warning}"), warning, &[]);
+    }
     let tls = TlsConfig::builder()
         .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
         .root_certs(RootCerts::WebPki)

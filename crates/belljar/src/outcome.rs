@@ -15,6 +15,7 @@ use serde_json::value::RawValue;
 use crate::command_error::CommandError;
 use crate::exit_code::{CRASHED, FAILURE, INTERRUPTED, LIMIT_REACHED, NOT_INSTALLED, NOT_STARTED, TIMED_OUT};
 use crate::mount::Mount;
+use crate::notices::{self, Level};
 use crate::untrusted_text::strip_control_chars;
 
 /// Returns the exit status for an outcome.
@@ -201,6 +202,8 @@ impl<'a> Report<'a> {
 /// Prints an error of a command with its hint, and returns the exit status.
 pub(crate) fn fail(error: impl Into<CommandError>) -> ExitCode {
     // Errors may name what untrusted servers and packages contain.
-    eprintln!("belljar: {}", strip_control_chars(&error.into().to_string()));
+    let error = error.into().to_string();
+    let error = strip_control_chars(&error);
+    notices::write(Level::Error, &format!("belljar: {error}"), &error, &[]);
     ExitCode::from(NOT_STARTED)
 }

@@ -4,6 +4,10 @@ use belljar_server::HttpOptions;
 use belljar_sessions::Tenants;
 
 use crate::access::AccessOptions;
+#[cfg(unix)]
+use crate::command_error::CommandError;
+#[cfg(unix)]
+use crate::notices::{self, Level};
 use crate::quotas::{QuotaOptions, name_tokens};
 
 /// The files that a server reads again, and those who use them.
@@ -27,17 +31,28 @@ impl Reload {
                 match self.access.reload(&self.options) {
                     Ok(true) => {
                         name_tokens(&self.tenants, &self.options.access.tokens);
-                        eprintln!("belljar: read the tokens and the certificate again");
+                        report("read the tokens and the certificate again");
                     }
-                    Ok(false) => eprintln!("belljar: SIGHUP: there are no tokens and no certificate to read again"),
-                    Err(error) => eprintln!("belljar: kept the tokens and the certificate as they were: {error}"),
+                    Ok(false) => report("SIGHUP: there are no tokens and no certificate to read again"),
+                    Err(error) => report_failure("kept the tokens and the certificate as they were", &error),
                 }
                 match self.quotas.reload(&self.tenants, self.has_kernels) {
-                    Ok(true) => eprintln!("belljar: read the quotas again"),
+                    Ok(true) => report("read the quotas again"),
                     Ok(false) => {}
-                    Err(error) => eprintln!("belljar: kept the quotas as they were: {error}"),
+                    Err(error) => report_failure("kept the quotas as they were", &error),
                 }
             }
         }
     }
+}
+
+#[cfg(unix)]
+fn report(message: &str) {
+    notices::write(Level::Info, &format!("belljar: {message}"), message, &[]);
+}
+
+#[cfg(unix)]
+fn report_failure(message: &str, error: &CommandError) {
+    let error = error.to_string();
+    notices::write(Level::Error, &format!("belljar: {message}: {error}"), message, &[("error", &error)]);
 }

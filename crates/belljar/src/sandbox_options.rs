@@ -171,6 +171,8 @@ impl SandboxOptions {
         use belljar_native::{NativeBackend, NativeOptions, NativePackages};
         use belljar_sandbox::Policy;
 
+        use crate::notices::{self, Level};
+
         self.check()?;
         let NativeSettings { limits, color, packages, offline, mounts, prestart, tools, network } = settings;
         let policy = match self.sandbox {
@@ -226,18 +228,17 @@ impl SandboxOptions {
         let backend = match NativeBackend::new(options.clone()) {
             Ok(backend) => {
                 if policy == Policy::Weak {
-                    eprintln!(
-                        "warning: code runs in a weak sandbox (native-weak): it sees the processes and network interfaces of \
-                         this machine, and quotas do not apply"
-                    );
+                    let message = "code runs in a weak sandbox (native-weak): it sees the processes and network \
+                                   interfaces of this machine, and quotas do not apply";
+                    notices::write(Level::Warn, &format!("warning: {message}"), message, &[]);
                 }
                 backend
             }
             Err(error) if self.allow_unsandboxed => {
-                eprintln!(
-                    "warning: code runs WITHOUT a sandbox (--allow-unsandboxed), with your full privileges\n\
-                     the sandbox is unavailable: {error}"
-                );
+                let message = "code runs WITHOUT a sandbox (--allow-unsandboxed), with your full privileges";
+                let error = error.to_string();
+                let line = format!("warning: {message}\nthe sandbox is unavailable: {error}");
+                notices::write(Level::Warn, &line, message, &[("error", &error)]);
                 options.policy = Policy::Unsandboxed;
                 NativeBackend::new(options.clone())?
             }

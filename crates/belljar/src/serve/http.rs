@@ -14,6 +14,7 @@ use super::{PreparedServer, ServeArguments, Surroundings, Toolset, run_on};
 use crate::access::AccessOptions;
 use crate::command_error::CommandError;
 use crate::global_options::GlobalOptions;
+use crate::notices::{self, Level};
 use crate::observability::Observability;
 use crate::outcome::fail;
 use crate::reload::Reload;
@@ -122,13 +123,16 @@ pub(crate) fn http(
         let ending = Ending::new(&server);
         // Before the address is known: from then on, the server can be asked to end.
         let shutdown = ending.wait(in_terminal);
-        eprintln!("listening on {address}/{path}");
-        eprintln!("code runs in {}", arguments.serve.place_of_code(kind));
+        let url = format!("{address}/{path}");
+        notices::write(Level::Info, &format!("listening on {url}"), "listening", &[("address", &url)]);
+        let place = arguments.serve.place_of_code(kind);
+        notices::write(Level::Info, &format!("code runs in {place}"), "code runs", &[("place", place)]);
         if options.access.operators.is_some() {
             // A browser does not send the part after `#`.
             let token = arguments.access.make_operator_token(&options)?;
             let token = token.map(|token| format!("#token={token}")).unwrap_or_default();
-            eprintln!("console on {address}/console{token}");
+            let url = format!("{address}/console{token}");
+            notices::write(Level::Info, &format!("console on {url}"), "console", &[("address", &url)]);
         }
         if !in_terminal {
             let reload = Reload {

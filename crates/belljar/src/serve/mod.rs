@@ -34,6 +34,7 @@ use crate::limits::LimitOptions;
 use crate::monty;
 use crate::mount::{self, Mount};
 use crate::network::NetworkArguments;
+use crate::notices::{self, Level};
 use crate::observability::Observability;
 use crate::outcome::fail;
 use crate::packages::{PackageOptions, Packages};
@@ -164,7 +165,8 @@ impl ServeArguments {
         let mounts = mount::for_server(&self.mount, self.sandbox.sandbox)?;
         let folders = self.sessions.folders()?;
         if self.toolset == Toolset::Python && folders.is_some() {
-            eprintln!("warning: --files has no effect without sessions: --toolset interpreter, or all");
+            let message = "--files has no effect without sessions: --toolset interpreter, or all";
+            notices::write(Level::Warn, &format!("warning: {message}"), message, &[]);
         }
         let cluster = match self.toolset {
             Toolset::Python if self.sessions.cluster.is_given() => {
