@@ -22,6 +22,7 @@ mod native_code_execution;
 mod native_folders;
 mod native_jupyter;
 mod native_network;
+mod native_spans;
 mod native_tools;
 mod network_services;
 mod offline_packages;
@@ -55,6 +56,9 @@ mod network_servers;
 #[path = "../support/operator.rs"]
 #[allow(dead_code, reason = "shared with the tests in `it`, which use more of it")]
 mod operator;
+#[path = "../support/otlp_receiver.rs"]
+#[allow(dead_code, reason = "shared with the tests in `it`, which use more of it")]
+mod otlp_receiver;
 #[path = "../support/tool_client.rs"]
 #[allow(dead_code, reason = "shared with the tests in `it`, which use more of it")]
 mod tool_client;
@@ -87,6 +91,7 @@ fn main() -> ExitCode {
             native_folders::trials(),
             native_jupyter::trials(),
             native_network::trials(),
+            native_spans::trials(),
             native_tools::trials(),
             databases::trials(),
             network_services::trials(),

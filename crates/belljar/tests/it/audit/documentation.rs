@@ -7,6 +7,7 @@ use belljar_audit::Event;
 use belljar_core::activity::trace::SpanName;
 
 use crate::serve::http::Listening;
+use crate::tool_client::tool_server;
 
 /// The page. The source distribution of the Python package does not have it.
 fn operations() -> String {
@@ -37,7 +38,8 @@ fn every_span_is_documented() {
 
 #[test]
 fn every_metric_and_every_reason_of_refusals_is_documented() {
-    let server = Listening::start("streamable-http-stateless", ["--toolset", "all"]);
+    let tools = tool_server("t", "plain");
+    let server = Listening::start("streamable-http-stateless", ["--toolset", "all", &tools]);
     // Some families have no series before the first call.
     server.tool("run_python_code", &serde_json::json!({ "python_code": "1" }));
     let (_, page) = server.send("GET", "/metrics", &[], "");

@@ -3,9 +3,11 @@
 mod approvals;
 mod documentation;
 mod failures;
+mod json_log;
 mod operators;
 mod protocols;
 mod telemetry;
+mod traces_of_waits;
 
 use std::path::{Path, PathBuf};
 

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::process::Stdio;
 
 use belljar_testing::install::run;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use opentelemetry_proto::tonic::metrics::v1::{HistogramDataPoint, metric};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
@@ -17,14 +19,15 @@ use crate::network_servers::site;
 use crate::otlp_receiver::{Receiver, attribute};
 use crate::serve::http::Listening;
 use crate::tool_client::tool_server;
-use crate::wire::Wire;
+use crate::wheels::Wheels;
+use crate::wire::{Wire, text};
 
 /// The caller's place in its trace.
-const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
-const PARENT: &str = "b7ad6b7169203331";
+pub(super) const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+pub(super) const PARENT: &str = "b7ad6b7169203331";
 
 /// Returns a command line whose telemetry goes to the receiver.
-fn exporting(belljar: Belljar, receiver: &Receiver) -> Belljar {
+pub(super) fn exporting(belljar: Belljar, receiver: &Receiver) -> Belljar {
     belljar
         .env("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url)
         .env("OTEL_EXPORTER_OTLP_HEADERS", "x-team=a%20b")
@@ -42,7 +45,7 @@ fn serve(belljar: Belljar) -> Wire {
     wire
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -150,22 +153,93 @@ fn requests_and_the_preparation_of_code_are_spans() {
         |name: &str| wire.ask("resources/read", json!({ "uri": format!("kernel://{session}/{name}"), "_meta": meta }));
     assert!(read("a.txt")["result"].is_object());
     let code = read("none.txt")["error"]["code"].to_string();
+    read(&format!("{session}.txt"));
     end(wire);
     let names = ["image", "tools/list", "resources/list", "resources/templates/list"];
     let is_read = |span: &&Span| span.name == "resources/read";
-    let spans = receiver.spans(|spans| has(spans, &names) && spans.iter().filter(is_read).count() == 2);
+    let spans = receiver.spans(|spans| has(spans, &names) && spans.iter().filter(is_read).count() == 3);
     let call = named(&spans, "tools/call run_python_code");
     assert_eq!(named(&spans, "image").parent_span_id, call.span_id);
     assert_eq!(named(&spans, "tools/list").kind, SpanKind::Server as i32);
     let status = |span: &Span| attribute(&span.attributes, "rpc.response.status_code");
     let mut statuses: Vec<_> = spans.iter().filter(is_read).map(status).collect();
     statuses.sort();
-    assert_eq!(statuses, [None, Some(code.clone())]);
-    let failed = spans.iter().filter(is_read).find(|span| status(span).is_some()).unwrap();
+    assert_eq!(statuses, [None, Some(code.clone()), Some(code.clone())]);
+    let uri = |span: &Span| attribute(&span.attributes, "mcp.resource.uri");
+    let failed = |span: &&Span| status(span).is_some() && uri(span).is_some();
+    let failed = spans.iter().filter(is_read).find(failed).unwrap();
+    let mut uris: Vec<_> = spans.iter().filter(is_read).map(uri).collect();
+    uris.sort();
+    let shown = |name: &str| Some(format!("kernel://{}/{name}", belljar_audit::digest(&session)));
+    assert_eq!(uris, [None, shown("a.txt"), shown("none.txt")]);
     assert_eq!(attribute(&failed.attributes, "error.type"), Some(code));
     assert_eq!(attribute(&failed.attributes, "mcp.method.name").as_deref(), Some("resources/read"));
     assert_eq!((hex(&failed.trace_id).as_str(), hex(&failed.parent_span_id).as_str()), (TRACE, PARENT));
     assert!(!format!("{spans:?}").contains(&session));
+}
+
+#[test]
+fn failed_calls_of_tools_have_the_type_of_their_error() {
+    let receiver = Receiver::start();
+    let mut wire = serve(exporting(Belljar::new().args(["stdio", &tool_server("t", "plain")]), &receiver));
+    let attempt = |call: &str| format!("try:\n    await {call}\nexcept ToolException as error:\n    print(error)\n");
+    let calls = [attempt("t.fail(message='no')"), attempt("t.note(text='x')")].concat();
+    wire.run(&format!("from tools import t, ToolException\n{calls}"));
+    end(wire);
+    let spans = receiver.spans(|spans| has(spans, &["execute_tool t.fail", "execute_tool t.note"]));
+    let error = |name: &str| attribute(&named(&spans, name).attributes, "error.type");
+    assert_eq!(error("execute_tool t.fail").as_deref(), Some("tool_error"));
+    // The client cannot be asked.
+    assert_eq!(error("execute_tool t.note").as_deref(), Some("denied"));
+}
+
+#[test]
+fn servers_of_tools_receive_the_span_of_the_call() {
+    let receiver = Receiver::start();
+    let belljar = Belljar::new().args(["stdio", "--toolset", "all", &tool_server("t", "meta")]);
+    let mut wire = serve(exporting(belljar, &receiver));
+    let code = "from tools import t\nprint(await t.trace())";
+    let mut received = Vec::new();
+    for (tool, argument) in [("run_python_code", "python_code"), ("execute_code", "code")] {
+        let meta = json!({ "traceparent": format!("00-{TRACE}-{PARENT}-01"), "tracestate": "vendor=1" });
+        let answer = wire.ask("tools/call", json!({ "name": tool, "arguments": { argument: code }, "_meta": meta }));
+        received.push(text(&answer["result"]));
+    }
+    end(wire);
+    let is_call = |span: &&Span| span.name == "execute_tool t.trace";
+    let spans = receiver.spans(|spans| spans.iter().filter(is_call).count() == 2);
+    for text in received {
+        let is_received = |span: &&Span| text.contains(&format!("00-{TRACE}-{}-01", hex(&span.span_id)));
+        assert_eq!(spans.iter().filter(is_call).filter(is_received).count(), 1, "{text}: {spans:#?}");
+        assert!(text.contains("vendor=1"), "{text}");
+    }
+}
+
+#[test]
+fn packages_of_cells_are_prepared_in_spans_of_their_own() {
+    let wheels = Wheels::new().with("belljar_made_foxtrot", "1.0", &[("belljar_made_foxtrot.py", "")]);
+    let receiver = Receiver::start();
+    let belljar = Belljar::new().args(["stdio", "--toolset", "interpreter", "--find-links", wheels.path()]);
+    let mut wire = serve(exporting(belljar, &receiver));
+    let created = wire.tool("execute_code", json!({ "code": "1" }));
+    let session = created["structuredContent"]["session_info"]["session_id"].as_str().unwrap().to_owned();
+    let code = "import belljar_made_foxtrot";
+    let meta = json!({ "traceparent": format!("00-{TRACE}-{PARENT}-01") });
+    let arguments = json!({ "code": code, "session_id": session });
+    let answer = wire.ask("tools/call", json!({ "name": "execute_code", "arguments": arguments, "_meta": meta }));
+    assert_eq!(answer["result"]["structuredContent"]["success"], true, "{answer}");
+    end(wire);
+    let is_call = |span: &&Span| span.name == "tools/call execute_code";
+    let spans = receiver.spans(|spans| spans.iter().filter(is_call).count() == 2);
+    let within = |call: &Span| {
+        let mut within: Vec<_> = spans.iter().filter(|span| span.parent_span_id == call.span_id).collect();
+        within.sort_by_key(|span| span.start_time_unix_nano);
+        within.into_iter().map(|span| span.name.as_str()).collect::<Vec<_>>()
+    };
+    let (second, first): (Vec<_>, Vec<_>) = spans.iter().filter(is_call).partition(|call| hex(&call.trace_id) == TRACE);
+    assert_eq!(within(first[0]), ["queue", "restore", "run"]);
+    // The interpreter is there.
+    assert_eq!(within(second[0]), ["queue", "image", "run"]);
 }
 
 #[test]
@@ -259,8 +333,11 @@ fn metrics_are_those_of_the_page() {
 #[test]
 fn durations_name_the_errors_of_calls_and_the_transport_of_sessions() {
     let receiver = Receiver::start();
-    let mut wire = serve(exporting(Belljar::new().arg("stdio"), &receiver));
-    wire.run("1");
+    let mut wire = serve(exporting(Belljar::new().args(["stdio", &tool_server("t", "plain")]), &receiver));
+    let code = "from tools import t, ToolException\nawait t.add(a=1)\ntry:\n    await t.fail(message='no')\nexcept \
+                ToolException as error:\n    print(error)\nawait t.resources.read('test://note')";
+    let answer = wire.run(code);
+    assert!(answer.contains("<status>success"), "{answer}");
     wire.run("1 / 0");
     wire.ask("tools/call", json!({ "name": "run_python_code", "arguments": { "python_code": 5 } }));
     end(wire);
@@ -278,11 +355,44 @@ fn durations_name_the_errors_of_calls_and_the_transport_of_sessions() {
     let mut found: Vec<_> = points("mcp.server.operation.duration").iter().map(errors).collect();
     found.sort();
     assert_eq!(found, [(None, 1), (Some("invalid".to_owned()), 1), (Some("tool_error".to_owned()), 1)]);
+    let requests = |point: &HistogramDataPoint| {
+        assert_eq!(attribute(&point.attributes, "belljar.mcp.server").as_deref(), Some("t"), "{point:?}");
+        (attribute(&point.attributes, "mcp.method.name").unwrap(), errors(point))
+    };
+    let mut sent: Vec<_> = points("mcp.client.operation.duration").iter().map(requests).collect();
+    sent.sort();
+    let expected = [("resources/read", None), ("tools/call", None), ("tools/call", Some("tool_error".to_owned()))];
+    assert_eq!(sent, expected.map(|(method, error)| (method.to_owned(), (error, 1))));
     let transports =
         |point: &HistogramDataPoint| (attribute(&point.attributes, "network.transport").unwrap(), point.count);
     let mut sessions: Vec<_> = points("mcp.server.session.duration").iter().map(transports).collect();
     sessions.sort();
     assert_eq!(sessions, [("pipe".to_owned(), 1), ("tcp".to_owned(), 0)]);
+}
+
+/// Returns the text of a log record.
+fn body(record: &LogRecord) -> Option<&str> {
+    match record.body.as_ref()?.value.as_ref()? {
+        Value::StringValue(text) => Some(text),
+        _ => None,
+    }
+}
+
+#[test]
+fn events_of_the_log_are_exported() {
+    let receiver = Receiver::start();
+    let belljar = Belljar::new().args(["stdio", "--server=t=/nonexistent/server"]);
+    let mut wire = serve(exporting(belljar, &receiver));
+    let answer = wire.run("from tools import t\nawait t.add(a=1)");
+    assert!(answer.contains("server `t` is unavailable"), "{answer}");
+    end(wire);
+    let is_warning = |record: &&LogRecord| body(record) == Some("a server is unavailable");
+    let logs = receiver.logs(|logs| logs.iter().any(|record| is_warning(&record)));
+    let warning = logs.iter().find(is_warning).unwrap();
+    assert_eq!(warning.severity_text, "WARN", "{warning:?}");
+    assert!(warning.severity_number > 0 && warning.time_unix_nano + warning.observed_time_unix_nano > 0, "{warning:?}");
+    assert_eq!(attribute(&warning.attributes, "server").as_deref(), Some("t"), "{warning:?}");
+    assert!(attribute(&warning.attributes, "error").is_some(), "{warning:?}");
 }
 
 #[test]
@@ -293,17 +403,9 @@ fn audit_log_is_exported_with_its_hashes() {
     let mut wire = serve(exporting(belljar, &receiver));
     wire.run("1");
     end(wire);
-    let is_last = |logs: &[opentelemetry_proto::tonic::logs::v1::LogRecord]| {
-        logs.iter().any(|record| record.event_name == "server.stop")
-    };
-    let logs = receiver.logs(is_last);
-    let body = |record: &opentelemetry_proto::tonic::logs::v1::LogRecord| {
-        let value = record.body.clone().unwrap().value.unwrap();
-        let opentelemetry_proto::tonic::common::v1::any_value::Value::StringValue(text) = value else { panic!() };
-        text
-    };
-    let lines: Vec<String> = logs.iter().filter(|record| !record.event_name.is_empty()).map(body).collect();
-    let exported: Vec<String> = lines.into_iter().filter(|line| line.starts_with("{\"seq\":")).collect();
+    let logs = receiver.logs(|logs| logs.iter().any(|record| record.event_name == "server.stop"));
+    let lines = logs.iter().filter(|record| !record.event_name.is_empty()).filter_map(body);
+    let exported: Vec<&str> = lines.filter(|line| line.starts_with("{\"seq\":")).collect();
     assert_eq!(exported, log.text().lines().collect::<Vec<_>>());
 }
 
@@ -361,21 +463,16 @@ fn nothing_is_exported_without_variables_and_grpc_is_refused() {
 }
 
 #[test]
-fn log_can_be_json() {
+fn interval_of_zero_is_not_used() {
+    let receiver = Receiver::start();
     let client = json!({ "name": "tests", "version": "1" });
     let params = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client });
     let hello = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params });
-    let call = json!({ "name": "run_python_code", "arguments": { "python_code": "1" } });
-    let call = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call });
-    let ready = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
-    let input = format!("{hello}\n{ready}\n{call}\n");
-    let belljar = Belljar::new().args(["stdio", "--log-format", "json"]).env("BELLJAR_LOG", "trace");
-    let run = belljar.input(input).run();
-    assert!(run.stdout.contains("<return_value>"), "{run:?}");
-    let lines: Vec<&str> = run.stderr.lines().filter(|line| !line.is_empty()).collect();
-    assert!(!lines.is_empty());
-    for line in lines {
-        let event: serde_json::Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
-        assert!(event["level"].is_string() && event["timestamp"].is_string(), "{line}");
-    }
+    let belljar = exporting(Belljar::new().arg("stdio"), &receiver).env("OTEL_METRIC_EXPORT_INTERVAL", "0");
+    let run = belljar.input(format!("{hello}\n")).run();
+    assert_eq!(run.status, Some(0), "{run:?}");
+    assert!(run.stderr.contains("belljar: OTEL_METRIC_EXPORT_INTERVAL=0 is not a number of milliseconds"), "{run:?}");
+    // At the end of the server.
+    let exports = receiver.headers().into_iter().filter(|head| head.starts_with("POST /v1/metrics"));
+    assert_eq!(exports.count(), 1);
 }
