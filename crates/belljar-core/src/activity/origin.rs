@@ -35,7 +35,7 @@ impl CallOrigin {
     }
 
     pub(super) fn protocol(&self) -> &'static str {
-        let named = PROTOCOLS.into_iter().find(|name| self.protocol.as_deref() == Some(name));
+        let named = PROTOCOLS.into_iter().find(|name| self.protocol.as_deref() == Some(*name));
         named.unwrap_or(DEFAULT_PROTOCOL)
     }
 
