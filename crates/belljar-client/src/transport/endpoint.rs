@@ -183,7 +183,7 @@ impl HttpEndpoint {
     pub(crate) fn client(&self) -> Result<reqwest::Client, ConfigError> {
         match &self.client {
             Some(client) => Ok(client.clone()),
-            None if is_loopback(&self.url) => build(default_client().pool_idle_timeout(LOOPBACK_IDLE_TIMEOUT)),
+            None if is_loopback(&self.url) => build(loopback_client().pool_idle_timeout(LOOPBACK_IDLE_TIMEOUT)),
             None => build(default_client()),
         }
     }
@@ -192,7 +192,7 @@ impl HttpEndpoint {
     /// that are kept, also one that keeps none.
     pub(super) fn clients(&self) -> Result<HttpClients, ConfigError> {
         let may_delay = self.client.is_none() && is_loopback(&self.url);
-        let fresh: fn() -> Option<reqwest::Client> = || build(default_client().pool_max_idle_per_host(0)).ok();
+        let fresh: fn() -> Option<reqwest::Client> = || build(loopback_client().pool_max_idle_per_host(0)).ok();
         Ok(HttpClients::new(self.client()?, may_delay.then_some(fresh)))
     }
 
@@ -225,6 +225,11 @@ fn default_client() -> reqwest::ClientBuilder {
         .user_agent(concat!("belljar/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(CONNECT_TIMEOUT)
         .redirect(same_origin())
+}
+
+/// The client for servers on this machine. A proxy elsewhere could not reach them, and would read their tokens.
+fn loopback_client() -> reqwest::ClientBuilder {
+    default_client().no_proxy()
 }
 
 fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, ConfigError> {

@@ -25,6 +25,7 @@ mod modern;
 mod oauth;
 mod oracle;
 mod order;
+mod proxies;
 mod reconnecting;
 mod redirects;
 mod runner;

@@ -3,13 +3,11 @@
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, IsTerminal as _, Read as _, Write as _};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use ureq::tls::TlsConfig;
 
-use super::AdminArguments;
+use super::{AdminArguments, connection};
 use crate::command_error::CommandError;
 use crate::console::{print, print_line};
 use crate::health_check::reason;
@@ -46,17 +44,9 @@ impl Client {
             CommandError::new("the token of an operator is missing, or not one line of ASCII")
                 .with_hint("set BELLJAR_ADMIN_TOKEN, or name a file with --token-file")
         })?;
-        let tls = TlsConfig::builder()
-            .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
-            .build();
-        let config = ureq::Agent::config_builder()
-            .timeout_connect(Some(TIMEOUT))
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .tls_config(tls)
-            .build();
+        let agent = connection::agent(&arguments.url, arguments.ca.as_deref(), TIMEOUT)?;
         let url = format!("{}/admin/api/v1", arguments.url.trim_end_matches('/'));
-        Ok(Self { agent: config.into(), url, token, json: arguments.json })
+        Ok(Self { agent, url, token, json: arguments.json })
     }
 
     fn request(
@@ -70,11 +60,9 @@ impl Client {
         let url = format!("{}{path}", self.url);
         let failed = |error: ureq::Error| {
             let failed = CommandError::new(format!("failed to request {url}: {}", reason(&error)));
-            match error {
-                ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
-                    failed.with_hint("start the server with --console, or name another with --url or BELLJAR_ADMIN_URL")
-                }
-                _ => failed,
+            match connection::hint(&error) {
+                Some(hint) => failed.with_hint(hint),
+                None => failed,
             }
         };
         let authorization = format!("Bearer {}", self.token);

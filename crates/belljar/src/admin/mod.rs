@@ -1,7 +1,10 @@
 //! `belljar admin`: the sessions of a running server, over its admin API.
 
 mod client;
+mod connection;
 mod output;
+mod questions;
+mod sessions;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -17,6 +20,8 @@ use crate::run_commands::Scope;
 use crate::untrusted_text::{escape_in_json, strip_control_chars};
 use client::Client;
 use output::{items, print_cell, print_files, print_outputs, print_questions, print_sessions, print_variables, text};
+use questions::{OpenQuestion, QuestionName};
+use sessions::SessionFilter;
 
 /// The interval at which a cell is looked at until it has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -25,9 +30,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  belljar admin sessions --state running
+  belljar admin sessions --state running,waiting
   belljar admin run 8c1f0a52b7d3e964 'print(x)'
-  belljar admin approve 8c1f0a52b7d3e964")]
+  belljar admin approve 8c1f0a52b7d3e964 --question 3.1")]
 pub(crate) struct AdminArguments {
     /// Address of the server, whose option --console must be set.
     #[arg(long, global = true, env = "BELLJAR_ADMIN_URL", default_value = "http://127.0.0.1:3001")]
@@ -35,6 +40,16 @@ pub(crate) struct AdminArguments {
     /// File whose first line is the token of an operator [default: the variable BELLJAR_ADMIN_TOKEN].
     #[arg(long, global = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// File with the certificate authorities that an https server may have, in PEM format [default: Mozilla's].
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "BELLJAR_ADMIN_CA",
+        hide_env_values = true,
+        hide_short_help = true
+    )]
+    ca: Option<PathBuf>,
     /// Print JSON.
     #[arg(long, global = true)]
     json: bool,
@@ -46,16 +61,7 @@ pub(crate) struct AdminArguments {
 #[derive(Debug, Subcommand)]
 enum AdminCommand {
     /// List sessions; those that ask something come first.
-    Sessions {
-        /// Words that the handle, the owner or the code must contain.
-        words: Vec<String>,
-        /// States, separated by commas: running, waiting, idle, asleep, away, ended.
-        #[arg(long, default_value = "")]
-        state: String,
-        /// Maximum number of sessions.
-        #[arg(long, default_value_t = 100)]
-        limit: u16,
-    },
+    Sessions(SessionFilter),
     /// Show the last cells of a session: code, output and calls of tools.
     Show {
         /// Session, by the handle of `belljar admin sessions`.
@@ -119,9 +125,19 @@ enum AdminCommand {
     /// List the open questions of all sessions.
     Questions,
     /// Approve the call that a session asks for.
+    ///
+    /// On a terminal, a question that --question does not name is shown first, and has to be confirmed.
+    #[command(after_help = "\
+Examples:
+  belljar admin questions
+  belljar admin approve 8c1f0a52b7d3e964
+  belljar admin approve 8c1f0a52b7d3e964 --question 3.1 --for session")]
     Approve {
         /// Session.
         session: String,
+        /// Question, by the name in `belljar admin questions` [default: the only one].
+        #[arg(long, value_name = "CELL.NUMBER")]
+        question: Option<QuestionName>,
         /// The calls that are approved.
         #[arg(long = "for", value_enum, default_value_t, value_name = "CALLS")]
         scope: Scope,
@@ -130,6 +146,9 @@ enum AdminCommand {
     Deny {
         /// Session.
         session: String,
+        /// Question, by the name in `belljar admin questions` [default: the only one].
+        #[arg(long, value_name = "CELL.NUMBER")]
+        question: Option<QuestionName>,
     },
     /// Answer input() of a session with a line.
     Answer {
@@ -137,6 +156,9 @@ enum AdminCommand {
         session: String,
         /// Line.
         line: String,
+        /// Question, by the name in `belljar admin questions` [default: the only one].
+        #[arg(long, value_name = "CELL.NUMBER")]
+        question: Option<QuestionName>,
     },
     /// Print the events of all sessions, or of one with its output, until interrupted.
     Events {
@@ -156,11 +178,8 @@ pub(crate) fn admin(arguments: &AdminArguments) -> ExitCode {
 impl Client {
     fn run(&self, command: &AdminCommand) -> Result<ExitCode, CommandError> {
         match command {
-            AdminCommand::Sessions { words, state, limit } => {
-                let limit = limit.to_string();
-                let words = words.join(" ");
-                let query = [("q", words.as_str()), ("state", state), ("limit", &limit)];
-                let listed = self.send("GET", "/sessions", &query, None)?;
+            AdminCommand::Sessions(filter) => {
+                let listed = self.list_sessions(filter)?;
                 self.print(&listed, || print_sessions(&listed));
             }
             AdminCommand::Show { session, cells } => {
@@ -192,19 +211,26 @@ impl Client {
                 let forked = self.send("POST", &path(session, "/fork")?, &[], None)?;
                 self.print(&forked, || print_line(text(&forked["handle"])));
             }
-            AdminCommand::Approve { session, scope } => {
+            AdminCommand::Approve { session, question, scope } => {
                 let decision = match scope {
                     Scope::Call => "approve",
                     Scope::Run => "approve-run",
                     Scope::Session => "approve-session",
                 };
-                self.answer(session, "approval", &json!({ "decision": decision }), "approved")?;
+                let asked = self.open_question(session, "approval", *question)?;
+                if question.is_none() {
+                    // It may be another question than the one that the operator has seen in a list.
+                    asked.confirm()?;
+                }
+                self.answer(session, &asked, &json!({ "decision": decision }), "approved")?;
             }
-            AdminCommand::Deny { session } => {
-                self.answer(session, "approval", &json!({ "decision": "deny" }), "denied")?;
+            AdminCommand::Deny { session, question } => {
+                let asked = self.open_question(session, "approval", *question)?;
+                self.answer(session, &asked, &json!({ "decision": "deny" }), "denied")?;
             }
-            AdminCommand::Answer { session, line } => {
-                self.answer(session, "input", &json!({ "line": line }), "answered")?;
+            AdminCommand::Answer { session, line, question } => {
+                let asked = self.open_question(session, "input", *question)?;
+                self.answer(session, &asked, &json!({ "line": line }), "answered")?;
             }
             AdminCommand::Events { session } => {
                 let path = session.as_deref().map_or(Ok("/events".to_owned()), |session| path(session, "/events"))?;
@@ -234,24 +260,16 @@ impl Client {
             }
             self.print(&cell, || print_outputs(&cell));
             for question in items(&cell["questions"]) {
-                eprintln!("the cell asks: {}", strip_control_chars(&text(&question["message"])));
+                let name = QuestionName::new(&cell["number"], &question["number"]);
+                eprintln!("the cell asks {name}: {}", strip_control_chars(&text(&question["message"])));
             }
             return Ok(if cell["state"] == "ok" { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
     }
 
-    /// Answers the first open question of a kind.
-    fn answer(&self, session: &str, kind: &str, answer: &Value, what: &str) -> Result<(), CommandError> {
-        let open = self.send("GET", "/questions", &[], None)?;
-        let asked = items(&open["questions"]).find(|asked| asked["session"] == session && asked["kind"] == kind);
-        let asked = asked.ok_or_else(|| {
-            CommandError::new(format!("session {session} asks no such question"))
-                .with_hint("`belljar admin questions` lists the open questions")
-        })?;
-        let at = format!("/cells/{}/questions/{}", asked["cell"], asked["number"]);
-        self.send("POST", &path(session, &at)?, &[], Some(answer))?;
-        let message = text(&asked["message"]);
-        print_line(format!("{what}: {}", strip_control_chars(message.lines().next().unwrap_or_default())));
+    fn answer(&self, session: &str, asked: &OpenQuestion, answer: &Value, what: &str) -> Result<(), CommandError> {
+        self.send("POST", &path(session, &asked.path())?, &[], Some(answer))?;
+        print_line(format!("{what} {}", asked.line()));
         Ok(())
     }
 

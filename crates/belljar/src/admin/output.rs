@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::questions::QuestionName;
 use crate::console::print_line;
 use crate::untrusted_text::strip_control_chars;
 
@@ -30,18 +31,20 @@ pub(super) fn print_sessions(listed: &Value) {
         );
         print_line(strip_control_chars(line.trim_end()));
     }
-    eprintln!("{} of {} sessions", items(&listed["sessions"]).count(), listed["matching"]);
+    let count = items(&listed["sessions"]).count();
+    let more = if listed["matching"].as_u64() > u64::try_from(count).ok() { "; --limit lists more" } else { "" };
+    eprintln!("{count} of {} sessions{more}", listed["matching"]);
 }
 
 pub(super) fn print_files(listed: &Value) {
     for file in items(&listed["files"]) {
-        print_line(format!("{:>12}  {}", file["size"].to_string(), on_one_line(&file["path"])));
+        print_line(format!("{:>12}  {}", file["size"].to_string(), on_one_line(&text(&file["path"]))));
     }
 }
 
 pub(super) fn print_variables(listed: &Value) {
     for variable in items(&listed["variables"]) {
-        let [name, kind, value] = ["name", "type", "value"].map(|field| on_one_line(&variable[field]));
+        let [name, kind, value] = ["name", "type", "value"].map(|field| on_one_line(&text(&variable[field])));
         print_line(format!("{name}  {kind}  {value}").trim_end());
     }
     if listed["omitted"].as_u64() > Some(0) {
@@ -51,14 +54,15 @@ pub(super) fn print_variables(listed: &Value) {
 
 pub(super) fn print_questions(open: &Value) {
     for question in items(&open["questions"]) {
-        let [session, kind, message] = ["session", "kind", "message"].map(|field| on_one_line(&question[field]));
-        print_line(format!("{session}  cell {}  {kind}  {message}", question["cell"]));
+        let [session, kind, message] = ["session", "kind", "message"].map(|field| on_one_line(&text(&question[field])));
+        let name = QuestionName::new(&question["cell"], &question["number"]);
+        print_line(format!("{session}  {name}  {kind}  {message}").trim_end());
     }
 }
 
 /// Returns an untrusted text on one line.
-fn on_one_line(value: &Value) -> String {
-    strip_control_chars(&text(value)).replace(['\n', '\t'], " ")
+pub(super) fn on_one_line(text: &str) -> String {
+    strip_control_chars(text).replace(['\n', '\t'], " ")
 }
 
 pub(super) fn print_cell(cell: &Value) {
@@ -70,7 +74,8 @@ pub(super) fn print_cell(cell: &Value) {
     }
     print_outputs(cell);
     for question in items(&cell["questions"]) {
-        print_line(format!("asks: {}", strip_control_chars(&text(&question["message"]))));
+        let name = QuestionName::new(&cell["number"], &question["number"]);
+        print_line(format!("asks {name}: {}", strip_control_chars(&text(&question["message"]))));
     }
 }
 

@@ -1,7 +1,15 @@
 //! `belljar admin`.
 
-use belljar_testing::free_port;
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader, ErrorKind};
+use std::net::{TcpListener, TcpStream};
 
+use belljar_testing::free_port;
+use rexpect::session::spawn_command;
+use serde_json::{Value, json};
+
+use super::questions::is_asking;
+use crate::certificates;
 use crate::harness::{Belljar, Run};
 use crate::operator::{Operator, TOKEN};
 use crate::tool_client::tool_server;
@@ -68,6 +76,88 @@ fn calls_are_approved_and_denied_by_commands() {
 }
 
 #[test]
+fn named_question_is_answered_and_no_other() {
+    let server = tool_server("t", "plain");
+    let operator = Operator::start(&[&server]);
+    let session = operator.create();
+    let code = "import asyncio\nfrom tools import t\n\
+                await asyncio.gather(t.note(text='first'), t.note(text='second'), return_exceptions=True)";
+    let cell = operator.submit(&session, code);
+    operator.wait_for_cell(&session, cell, is_asking);
+    let listed = output(&operator, &["questions"]);
+    assert!(listed.starts_with(&format!("{session}  1.1  approval  ")), "{listed}");
+    let approved = output(&operator, &["approve", &session, "--question", "1.1"]);
+    assert!(approved.starts_with("approved 1.1: The code calls the tool note"), "{approved}");
+    // The next question of the cell is not the one that the operator has named.
+    operator.wait_for_cell(&session, cell, |cell| cell["questions"][0]["number"] == 2);
+    for command in ["approve", "deny"] {
+        let late = admin(&operator, &[command, &session, "--question", "1.1"]);
+        assert!(late.status == Some(2) && late.stderr.contains("asks no such question: 1.1\n"), "{late:?}");
+    }
+    let shown = output(&operator, &["show", &session]);
+    assert!(shown.contains("asks 1.2: The code calls"), "{shown}");
+    assert!(output(&operator, &["deny", &session, "--question", "1.2"]).starts_with("denied 1.2: "));
+    let cell = operator.wait_for_cell(&session, cell, |cell| !cell["ended"].is_null());
+    for (call, (text, status)) in [("first", "ok"), ("second", "denied")].into_iter().enumerate() {
+        let call = &cell["calls"][call];
+        assert!(call["arguments"].as_str().unwrap().contains(text) && call["status"] == status, "{cell:#}");
+    }
+}
+
+#[test]
+fn question_without_a_name_is_confirmed_on_a_terminal() {
+    let server = tool_server("t", "plain");
+    let operator = Operator::start(&[&server]);
+    let session = operator.create();
+    let cell = operator.submit(&session, "from tools import t\nawait t.note(text='hello')");
+    operator.wait_for_cell(&session, cell, is_asking);
+    let url = format!("http://{}", operator.backend.address);
+    for (answer, outcome) in
+        [("", "question 1.1 stays open"), ("n", "question 1.1 stays open"), ("y", "approved 1.1: ")]
+    {
+        let belljar = Belljar::without_cache().env("BELLJAR_ADMIN_TOKEN", TOKEN);
+        let command = belljar.args(["admin", "--url", &url, "approve", &session]).into_command();
+        let mut terminal = spawn_command(command, Some(180_000)).unwrap();
+        terminal.exp_string("Arguments: ").unwrap();
+        terminal.exp_string("approve question 1.1? [y/N] ").unwrap();
+        terminal.send_line(answer).unwrap();
+        terminal.exp_string(outcome).unwrap();
+        terminal.exp_eof().unwrap();
+    }
+    let cell = operator.wait_for_cell(&session, cell, |cell| !cell["ended"].is_null());
+    assert_eq!(cell["state"], "ok", "{cell:#}");
+}
+
+#[test]
+fn sessions_are_listed_over_pages_and_sorted() {
+    let operator = Operator::start(&["--max-sessions", "1100"]);
+    let sessions: BTreeSet<String> = (0..1010).map(|_| operator.create()).collect();
+    let list = |options: &[&str]| {
+        let run = admin(&operator, &[&["sessions"][..], options].concat());
+        assert_eq!(run.status, Some(0), "{options:?}: {run:?}");
+        let handles: Vec<String> = run.stdout.lines().map(|line| line[..16].to_owned()).collect();
+        (handles, run.stderr)
+    };
+    // The server's pages have at most 1,000 sessions.
+    let (all, counts) = list(&["--limit", "2000"]);
+    assert_eq!((all.len(), counts.as_str()), (1010, "1010 of 1010 sessions\n"));
+    assert_eq!(all.into_iter().collect::<BTreeSet<_>>(), sessions);
+    assert_eq!(list(&[]).1, "100 of 1010 sessions; --limit lists more\n");
+    let json: Value = serde_json::from_str(&output(&operator, &["sessions", "--json", "--limit", "1005"])).unwrap();
+    assert_eq!((json["sessions"].as_array().unwrap().len(), &json["matching"]), (1005, &json!(1010)));
+
+    let used = sessions.first().unwrap();
+    operator.run(used, "1");
+    operator.run(used, "2");
+    let newest = operator.create();
+    operator.run(&newest, "1");
+    for (order, first) in [("cells", used), ("created", &newest), ("last-used", &newest)] {
+        assert_eq!(list(&["--sort", order, "--limit", "1"]).0, [first.as_str()], "{order}");
+    }
+    assert_eq!(list(&["--asking"]).1, "0 of 0 sessions\n");
+}
+
+#[test]
 fn files_and_variables_are_listed_and_files_downloaded() {
     let operator = Operator::start(&[]);
     let session = operator.create();
@@ -103,8 +193,8 @@ fn open_questions_are_listed() {
     let session = operator.create();
     let number = operator.submit(&session, "name = input('Who\\nis it? ')");
     operator.wait_for_cell(&session, number, |cell| cell["questions"].as_array().is_some_and(|all| !all.is_empty()));
-    assert_eq!(output(&operator, &["questions"]), format!("{session}  cell 1  input  Who is it? \n"));
-    assert_eq!(output(&operator, &["answer", &session, "Ada"]), "answered: Who\n");
+    assert_eq!(output(&operator, &["questions"]), format!("{session}  1.1  input  Who is it?\n"));
+    assert_eq!(output(&operator, &["answer", &session, "Ada"]), "answered 1.1: Who is it?\n");
     assert_eq!(output(&operator, &["questions"]), "");
 }
 
@@ -127,7 +217,13 @@ fn errors_have_hints() {
     assert!(run(Some(TOKEN), &["show", "W-zFjI5p-ns1Qiu9"]).contains("a secret"));
     let unknown = run(Some(TOKEN), &["show", "0123456789abcdef"]);
     assert!(unknown.contains("404") && unknown.contains("hint: `belljar admin sessions`"), "{unknown}");
-    assert!(run(Some(TOKEN), &["sessions", "--state", "other"]).contains("the states are running, waiting, "));
+    let states = "[possible values: running, waiting, idle, asleep, away, ended]";
+    assert!(run(Some(TOKEN), &["sessions", "--state", "idle,other"]).contains(states));
+    let unnamed = run(Some(TOKEN), &["approve", "0123456789abcdef", "--question", "first"]);
+    assert!(unnamed.contains("such as 3.1"), "{unnamed}");
+    let address = Belljar::without_cache().args(["admin", "--url", &operator.backend.address, "sessions"]);
+    let address = address.env("BELLJAR_ADMIN_TOKEN", TOKEN).run();
+    assert!(address.status == Some(2) && address.stderr.contains("http:// or https://"), "{address:?}");
     let nowhere = format!("http://127.0.0.1:{}", free_port());
     let refused = Belljar::without_cache().args(["admin", "--url", &nowhere, "sessions"]);
     let refused = refused.env("BELLJAR_ADMIN_TOKEN", TOKEN).run();
@@ -136,4 +232,78 @@ fn errors_have_hints() {
     let file = operator.token_file.path().to_str().unwrap();
     let listed = Belljar::without_cache().args(["admin", "--url", &url, "sessions", "--token-file", file]).run();
     assert_eq!(listed.status, Some(0), "{listed:?}");
+}
+
+/// Returns the run of `belljar admin sessions` with an environment that names this proxy for all addresses.
+fn sessions_with_proxy(url: &str, proxy: &TcpListener) -> Run {
+    let address = format!("http://{}", proxy.local_addr().unwrap());
+    let mut belljar = Belljar::without_cache().args(["admin", "--url", url, "sessions"]);
+    for name in ["ALL_PROXY", "all_proxy", "HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"] {
+        belljar = belljar.env(name, &address);
+    }
+    belljar.env("NO_PROXY", "").env("no_proxy", "").env("BELLJAR_ADMIN_TOKEN", TOKEN).run()
+}
+
+#[test]
+fn requests_without_tls_and_to_this_machine_avoid_the_proxy() {
+    let operator = Operator::start(&[]);
+    let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = operator.backend.address.rsplit(':').next().unwrap();
+    for host in ["127.0.0.1", "localhost"] {
+        let run = sessions_with_proxy(&format!("http://{host}:{port}"), &proxy);
+        assert_eq!((run.status, run.stderr.as_str()), (Some(0), "0 of 0 sessions\n"), "{host}");
+    }
+    // This address reaches the server, too, but is not a loopback address. The server does not know it as its own.
+    let refused = sessions_with_proxy(&format!("http://0.0.0.0:{port}"), &proxy);
+    assert!(refused.status == Some(2) && refused.stderr.starts_with("belljar: 403: "), "{refused:?}");
+    let local = sessions_with_proxy(&format!("https://127.0.0.1:{}", free_port()), &proxy);
+    assert!(local.status == Some(2) && local.stderr.contains("Connection refused"), "{local:?}");
+    proxy.set_nonblocking(true).unwrap();
+    assert_eq!(proxy.accept().unwrap_err().kind(), ErrorKind::WouldBlock, "the proxy received a request");
+}
+
+#[test]
+fn proxy_of_an_encrypted_request_does_not_receive_the_token() {
+    let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = proxy.local_addr().unwrap();
+    let head = std::thread::scope(|scope| {
+        let head = scope.spawn(|| {
+            let (stream, _) = proxy.accept().unwrap();
+            let lines = BufReader::new(stream).lines().map(Result::unwrap);
+            lines.take_while(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")
+        });
+        let run = sessions_with_proxy("https://belljar.example.org", &proxy);
+        assert_eq!(run.status, Some(2), "{run:?}");
+        // Ends the wait of a proxy that has received nothing.
+        drop(TcpStream::connect(address));
+        head.join().unwrap()
+    });
+    assert!(head.starts_with("CONNECT belljar.example.org:443 HTTP/1.1") && !head.contains(TOKEN), "{head}");
+}
+
+#[test]
+fn certificate_of_a_private_authority_is_accepted_if_the_authority_is_named() {
+    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    certificates::write(folder.path()).unwrap();
+    certificates::write(other.path()).unwrap();
+    std::fs::write(other.path().join("empty.pem"), "nothing\n").unwrap();
+    let certificate = folder.path().join("good.pem").to_str().unwrap().to_owned();
+    let operator = Operator::start(&["--tls-cert", &certificate, "--tls-key", &certificate]);
+    let url = format!("https://{}", operator.backend.address);
+    let sessions = |ca: Option<&str>| {
+        let belljar = Belljar::without_cache().args(["admin", "--url", &url, "sessions"]);
+        let options = ca.map_or(Vec::new(), |ca| vec!["--ca".to_owned(), ca.to_owned()]);
+        belljar.args(options).env("BELLJAR_ADMIN_TOKEN", TOKEN).run()
+    };
+    let path = |folder: &tempfile::TempDir, name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let trusted = sessions(Some(&path(&folder, "ca.crt")));
+    assert_eq!((trusted.status, trusted.stderr.as_str()), (Some(0), "0 of 0 sessions\n"));
+    for wrong in [None, Some(path(&other, "ca.crt"))] {
+        let run = sessions(wrong.as_deref());
+        assert!(run.status == Some(2) && run.stderr.contains("\nhint: --ca names a file"), "{wrong:?}: {run:?}");
+    }
+    for (name, wanted) in [("empty.pem", "does not contain a certificate"), ("missing.pem", "--ca: failed to read")] {
+        let run = sessions(Some(&path(&other, name)));
+        assert!(run.status == Some(2) && run.stderr.contains(wanted), "{name}: {run:?}");
+    }
 }

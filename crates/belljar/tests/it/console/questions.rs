@@ -8,7 +8,7 @@ use crate::tool_client::tool_server;
 const NOTE: &str =
     "from tools import t\ntry:\n    print(await t.note(text='hello'))\nexcept Exception as error:\n    print(error)";
 
-fn is_asking(cell: &Value) -> bool {
+pub(super) fn is_asking(cell: &Value) -> bool {
     cell["questions"].as_array().is_some_and(|questions| !questions.is_empty())
 }
 
