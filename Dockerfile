@@ -25,7 +25,8 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 # A number, by which Kubernetes recognises that the user is not root.
 RUN useradd --system --uid 10001 --user-group --home-dir /var/lib/belljar belljar \
-    && install --directory --owner belljar --group belljar --mode 0700 /var/cache/belljar /var/lib/belljar
+    && install --directory --owner belljar --group belljar --mode 0700 \
+        /var/cache/belljar /var/lib/belljar /var/log/belljar
 COPY --from=build /usr/local/bin/belljar /usr/local/bin/belljar
 USER 10001:10001
 ENV BELLJAR_CACHE=/var/cache/belljar
@@ -33,7 +34,8 @@ ENV BELLJAR_CACHE=/var/cache/belljar
 # of at the first start.
 RUN ["belljar", "warmup"]
 # There is no VOLUME: each container would copy the cache into a volume of its own when it starts. Compose and Kubernetes
-# mount volumes at /var/cache/belljar, for packages, and at /var/lib/belljar, for sessions (BELLJAR_DATA_DIR).
+# mount volumes at /var/cache/belljar, for packages, at /var/lib/belljar, for sessions (BELLJAR_DATA_DIR), and at
+# /var/log/belljar, for --audit.
 EXPOSE 3001
 HEALTHCHECK --interval=30s --timeout=6s --start-period=30s CMD ["belljar", "healthcheck"]
 ENTRYPOINT ["belljar"]

@@ -85,7 +85,7 @@ impl Client {
         let detail = detail.and_then(|body| body["detail"].as_str().map(str::to_owned)).unwrap_or(text);
         let error = CommandError::new(format!("{}: {}", status.as_u16(), strip_control_chars(&detail)));
         Err(match status.as_u16() {
-            401 | 403 => error.with_hint("the token must be one of --admin-token-file of the server"),
+            401 => error.with_hint("the token must be one of --admin-token-file of the server"),
             404 if path == "/sessions" => error.with_hint("start the server with --console"),
             // All other operations name a session and nothing else that could be missing, except for downloads.
             404 if !path.ends_with("/files/content") => error.with_hint("`belljar admin sessions` lists the sessions"),

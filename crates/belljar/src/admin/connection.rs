@@ -80,8 +80,10 @@ pub(super) fn hint(error: &ureq::Error) -> Option<&'static str> {
 }
 
 fn hint_for_tls(error: &rustls::Error) -> Option<&'static str> {
-    let is_refused = matches!(error, rustls::Error::InvalidCertificate(_));
-    is_refused.then_some("--ca names a file with the certificate authority of the server")
+    use rustls::CertificateError::{BadSignature, UnknownIssuer};
+    // The signature is bad if an authority of the same name has another key.
+    let is_unknown = matches!(error, rustls::Error::InvalidCertificate(UnknownIssuer | BadSignature));
+    is_unknown.then_some("--ca names a file with the certificate authority of the server")
 }
 
 #[cfg(test)]

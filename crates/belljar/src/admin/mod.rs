@@ -61,16 +61,27 @@ pub(crate) struct AdminArguments {
 #[derive(Debug, Subcommand)]
 enum AdminCommand {
     /// List sessions; those that ask something come first.
+    #[command(after_help = "\
+Examples:
+  belljar admin sessions --state running,waiting
+  belljar admin sessions pandas --sort memory --limit 10
+  belljar admin --json sessions --limit 100000")]
     Sessions(SessionFilter),
     /// Show the last cells of a session: code, output and calls of tools.
     Show {
         /// Session, by the handle of `belljar admin sessions`.
         session: String,
         /// Number of cells.
-        #[arg(long, default_value_t = 10)]
+        #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=100))]
         cells: u8,
     },
     /// Run a cell in a session, or in a new one.
+    ///
+    /// The status is 0 if the cell has succeeded. A cell that asks something goes on after the command has ended.
+    #[command(after_help = "\
+Examples:
+  belljar admin run new 'import sys; sys.version'
+  belljar admin run 8c1f0a52b7d3e964 'print(x)'")]
     Run {
         /// Session, or `new`.
         session: String,
@@ -151,6 +162,10 @@ Examples:
         question: Option<QuestionName>,
     },
     /// Answer input() of a session with a line.
+    #[command(after_help = "\
+Examples:
+  belljar admin answer 8c1f0a52b7d3e964 Ada
+  belljar admin answer 8c1f0a52b7d3e964 'Ada Lovelace' --question 4.1")]
     Answer {
         /// Session.
         session: String,
@@ -220,7 +235,7 @@ impl Client {
                 let asked = self.open_question(session, "approval", *question)?;
                 if question.is_none() {
                     // It may be another question than the one that the operator has seen in a list.
-                    asked.confirm()?;
+                    asked.confirm(*scope)?;
                 }
                 self.answer(session, &asked, &json!({ "decision": decision }), "approved")?;
             }

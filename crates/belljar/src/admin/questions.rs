@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::client::Client;
 use super::output::{items, on_one_line, text};
 use crate::command_error::CommandError;
+use crate::run_commands::Scope;
 use crate::untrusted_text::strip_control_chars;
 
 /// The name of a question in its session: the number of the cell, and that of the question in the cell.
@@ -60,16 +61,22 @@ impl OpenQuestion {
         format!("{}: {}", self.name, on_one_line(&self.message)).trim_end().to_owned()
     }
 
-    /// Shows the question on a terminal, and asks whether to approve it. Without a terminal, as in a script, it is
-    /// approved.
+    /// Shows the question on a terminal, and asks whether to approve it for these calls. Without a terminal, as in a
+    /// script, it is approved.
     ///
     /// # Errors
     /// Fails if the answer is not yes.
-    pub(super) fn confirm(&self) -> Result<(), CommandError> {
+    pub(super) fn confirm(&self, scope: Scope) -> Result<(), CommandError> {
         if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
             return Ok(());
         }
-        eprint!("{}\napprove question {}? [y/N] ", strip_control_chars(self.message.trim_end()), self.name);
+        let calls = match scope {
+            Scope::Call => "this call",
+            Scope::Run => "all calls of the tool in this run",
+            Scope::Session => "all calls of the tool in this session",
+        };
+        eprintln!("{}", strip_control_chars(self.message.trim_end()));
+        eprint!("approve {calls} (question {})? [y/N] ", self.name);
         let mut line = String::new();
         io::stdin().read_line(&mut line).map_err(|error| format!("failed to read the terminal: {error}"))?;
         if matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes") {

@@ -175,8 +175,9 @@ fn container_serves_streams_and_http() {
     assert!(answer.contains("42"), "{answer}");
     drop(wire);
 
-    let options = ["--detach", "--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL"];
-    let server = ["streamable-http", "--host", "0.0.0.0", "--insecure-no-auth"];
+    const LOG: &str = "/var/log/belljar/audit.log";
+    let options = ["--detach", "--read-only", "--tmpfs", "/tmp", "--volume", "/var/log/belljar", "--cap-drop", "ALL"];
+    let server = ["streamable-http", "--host", "0.0.0.0", "--insecure-no-auth", "--audit", LOG];
     let container = image.output(&[&["run"], &options[..], &[image.tag.as_str()], &server].concat());
     let begin = Instant::now();
     while !image.command(&["exec", &container, "belljar", "healthcheck"]).output().unwrap().status.success() {
@@ -186,5 +187,7 @@ fn container_serves_streams_and_http() {
     assert_eq!(image.output(&["exec", &container, "id", "-u"]), "10001");
     let inspected: Value = serde_json::from_str(&image.output(&["inspect", &container])).unwrap();
     assert!(inspected[0]["Config"]["Healthcheck"].to_string().contains("healthcheck"), "{inspected}");
-    image.output(&["rm", "--force", &container]);
+    let log = image.output(&["exec", &container, "belljar", "audit", "show", LOG]);
+    assert!(log.contains("server.start"), "{log}");
+    image.output(&["rm", "--force", "--volumes", &container]);
 }

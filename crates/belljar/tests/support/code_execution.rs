@@ -14,7 +14,7 @@ const BOUNDARY: &str = "----form-7f3a1c";
 
 /// A server of the protocol. It is killed when dropped.
 pub(crate) struct Backend {
-    child: Child,
+    pub(crate) child: Child,
     pub(crate) address: String,
     /// The token that requests have.
     pub(crate) token: Option<String>,

@@ -12,6 +12,7 @@ use super::questions::is_asking;
 use crate::certificates;
 use crate::harness::{Belljar, Run};
 use crate::operator::{Operator, TOKEN};
+use crate::serve::tls::Certificate;
 use crate::tool_client::tool_server;
 
 fn admin(operator: &Operator, arguments: &[&str]) -> Run {
@@ -116,10 +117,10 @@ fn question_without_a_name_is_confirmed_on_a_terminal() {
         [("", "question 1.1 stays open"), ("n", "question 1.1 stays open"), ("y", "approved 1.1: ")]
     {
         let belljar = Belljar::without_cache().env("BELLJAR_ADMIN_TOKEN", TOKEN);
-        let command = belljar.args(["admin", "--url", &url, "approve", &session]).into_command();
+        let command = belljar.args(["admin", "--url", &url, "approve", &session, "--for", "run"]).into_command();
         let mut terminal = spawn_command(command, Some(180_000)).unwrap();
         terminal.exp_string("Arguments: ").unwrap();
-        terminal.exp_string("approve question 1.1? [y/N] ").unwrap();
+        terminal.exp_string("approve all calls of the tool in this run (question 1.1)? [y/N] ").unwrap();
         terminal.send_line(answer).unwrap();
         terminal.exp_string(outcome).unwrap();
         terminal.exp_eof().unwrap();
@@ -255,7 +256,7 @@ fn requests_without_tls_and_to_this_machine_avoid_the_proxy() {
     }
     // This address reaches the server, too, but is not a loopback address. The server does not know it as its own.
     let refused = sessions_with_proxy(&format!("http://0.0.0.0:{port}"), &proxy);
-    assert!(refused.status == Some(2) && refused.stderr.starts_with("belljar: 403: "), "{refused:?}");
+    assert!(refused.status == Some(2) && refused.stderr.starts_with("belljar: 403: the Host header"), "{refused:?}");
     let local = sessions_with_proxy(&format!("https://127.0.0.1:{}", free_port()), &proxy);
     assert!(local.status == Some(2) && local.stderr.contains("Connection refused"), "{local:?}");
     proxy.set_nonblocking(true).unwrap();
@@ -289,21 +290,25 @@ fn certificate_of_a_private_authority_is_accepted_if_the_authority_is_named() {
     std::fs::write(other.path().join("empty.pem"), "nothing\n").unwrap();
     let certificate = folder.path().join("good.pem").to_str().unwrap().to_owned();
     let operator = Operator::start(&["--tls-cert", &certificate, "--tls-key", &certificate]);
-    let url = format!("https://{}", operator.backend.address);
-    let sessions = |ca: Option<&str>| {
+    let sessions = |operator: &Operator, ca: Option<&str>| {
+        let url = format!("https://{}", operator.backend.address);
         let belljar = Belljar::without_cache().args(["admin", "--url", &url, "sessions"]);
         let options = ca.map_or(Vec::new(), |ca| vec!["--ca".to_owned(), ca.to_owned()]);
         belljar.args(options).env("BELLJAR_ADMIN_TOKEN", TOKEN).run()
     };
     let path = |folder: &tempfile::TempDir, name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let trusted = sessions(Some(&path(&folder, "ca.crt")));
+    let trusted = sessions(&operator, Some(&path(&folder, "ca.crt")));
     assert_eq!((trusted.status, trusted.stderr.as_str()), (Some(0), "0 of 0 sessions\n"));
     for wrong in [None, Some(path(&other, "ca.crt"))] {
-        let run = sessions(wrong.as_deref());
+        let run = sessions(&operator, wrong.as_deref());
         assert!(run.status == Some(2) && run.stderr.contains("\nhint: --ca names a file"), "{wrong:?}: {run:?}");
     }
+    let own = Certificate::new();
+    let signed_itself = Operator::start(&["--tls-cert", &own.path("cert.pem"), "--tls-key", &own.path("key.pem")]);
+    let listed = sessions(&signed_itself, Some(&own.path("cert.pem")));
+    assert_eq!(listed.status, Some(0), "{listed:?}");
     for (name, wanted) in [("empty.pem", "does not contain a certificate"), ("missing.pem", "--ca: failed to read")] {
-        let run = sessions(Some(&path(&other, name)));
+        let run = sessions(&operator, Some(&path(&other, name)));
         assert!(run.status == Some(2) && run.stderr.contains(wanted), "{name}: {run:?}");
     }
 }
