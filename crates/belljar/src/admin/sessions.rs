@@ -20,7 +20,11 @@ pub(super) struct SessionFilter {
     /// Words that the handle, the owner or the code must contain.
     words: Vec<String>,
     /// States, separated by commas.
-    #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(SessionActivity::ALL.map(SessionActivity::name)))]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_parser = PossibleValuesParser::new(SessionActivity::ALL.map(SessionActivity::name))
+    )]
     state: Vec<String>,
     /// Only sessions that ask something.
     #[arg(long)]
@@ -64,8 +68,14 @@ impl Client {
         let (mut sessions, mut handles, mut offset) = (Vec::new(), HashSet::new(), 0);
         loop {
             let (begin, count) = (offset.to_string(), PAGE_SIZE.min(filter.limit - sessions.len()).to_string());
-            let mut query = vec![("q", words.as_str()), ("state", &states), ("asking", &asking)];
-            query.extend([("sort", filter.sort.name()), ("offset", &begin), ("limit", &count)]);
+            let query = [
+                ("q", words.as_str()),
+                ("state", states.as_str()),
+                ("asking", asking.as_str()),
+                ("sort", filter.sort.name()),
+                ("offset", begin.as_str()),
+                ("limit", count.as_str()),
+            ];
             let mut page = self.send("GET", "/sessions", &query, None)?;
             let Some(Value::Array(found)) = page.get_mut("sessions").map(Value::take) else {
                 return Err(CommandError::new("the answer is not a list of sessions"));
