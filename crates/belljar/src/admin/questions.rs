@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::client::Client;
 use super::output::{items, on_one_line, text};
+use super::path;
 use crate::command_error::CommandError;
 use crate::run_commands::Scope;
 use crate::untrusted_text::strip_control_chars;
@@ -91,13 +92,15 @@ impl Client {
     /// the only one.
     ///
     /// # Errors
-    /// Fails if there is no such question, or several and no name.
+    /// Fails if the session is not named by a handle, if there is no such question, or if there are several and no name.
     pub(super) fn open_question(
         &self,
         session: &str,
         kind: &str,
         name: Option<QuestionName>,
     ) -> Result<OpenQuestion, CommandError> {
+        // Checks the handle.
+        path(session, "")?;
         choose(&self.send("GET", "/questions", &[], None)?, session, kind, name)
     }
 }
