@@ -92,7 +92,7 @@ impl Client {
     /// the only one.
     ///
     /// # Errors
-    /// Fails if the session is not named by a handle, if there is no such question, or if there are several and no name.
+    /// Fails if the session is not named by a handle, or if there is no such question, or several and no name.
     pub(super) fn open_question(
         &self,
         session: &str,
