@@ -35,5 +35,5 @@ async fn child_connects_to_a_loopback_address() {
     let outcome = http.bearer_token("secret").build().direct_call_tool("fine", json!({})).await.unwrap();
     assert_eq!(outcome.to_text(), "fine");
     let sse = McpServerSse::new(format!("{url}/sse")).unwrap().bearer_token("secret").timeout(START_TIMEOUT).build();
-    sse.connect().await.unwrap();
+    drop(sse.connect().await.unwrap());
 }

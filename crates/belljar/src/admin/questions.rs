@@ -147,16 +147,15 @@ mod tests {
             question("a", 2, 1, "input"),
             question("b", 1, 1, "approval"),
         ] });
-        let choose = |session, kind, name: Option<&str>| {
-            super::choose(&open, session, kind, name.map(|name| name.parse().unwrap()))
-        };
-        let refused = choose("a", "approval", None).unwrap_err().to_string();
+        let chosen =
+            |session, kind, name: Option<&str>| choose(&open, session, kind, name.map(|name| name.parse().unwrap()));
+        let refused = chosen("a", "approval", None).unwrap_err().to_string();
         assert_eq!(refused, "session a asks 2 questions\n1.1: one two\n1.2: one two\nhint: name one with --question");
-        assert_eq!(choose("a", "approval", Some("1.2")).unwrap().path(), "/cells/1/questions/2");
-        assert_eq!(choose("a", "input", None).unwrap().line(), "2.1: one two");
-        assert_eq!(choose("b", "approval", None).unwrap().name.to_string(), "1.1");
+        assert_eq!(chosen("a", "approval", Some("1.2")).unwrap().path(), "/cells/1/questions/2");
+        assert_eq!(chosen("a", "input", None).unwrap().line(), "2.1: one two");
+        assert_eq!(chosen("b", "approval", None).unwrap().name.to_string(), "1.1");
         for (session, kind, name) in [("a", "approval", "2.1"), ("b", "approval", "1.2"), ("c", "input", "1.1")] {
-            let missing = choose(session, kind, Some(name)).unwrap_err().to_string();
+            let missing = chosen(session, kind, Some(name)).unwrap_err().to_string();
             assert!(missing.starts_with(&format!("session {session} asks no such question: {name}\n")), "{missing}");
         }
     }

@@ -45,7 +45,7 @@ fn sessions_are_listed_used_and_ended() {
     assert_eq!(output(&operator, &["sessions", "nothing_like_this"]), "");
     let shown = output(&operator, &["show", &session, "--cells", "2"]);
     assert!(shown.contains("[2] ok") && shown.contains("42") && !shown.contains("[1]"), "{shown}");
-    let json: serde_json::Value = serde_json::from_str(&output(&operator, &["--json", "show", &session])).unwrap();
+    let json: Value = serde_json::from_str(&output(&operator, &["--json", "show", &session])).unwrap();
     assert_eq!(json["cells"].as_array().unwrap().len(), 3);
     let fork = output(&operator, &["fork", &session]);
     assert_eq!(output(&operator, &["run", fork.trim(), "x"]), "41\n");
@@ -180,7 +180,7 @@ fn files_and_variables_are_listed_and_files_downloaded() {
     let rows: Vec<&str> = variables.lines().collect();
     assert!(rows.contains(&"rows  list  [1, 2]") && !variables.contains('\x1b'), "{variables}");
     let json = output(&operator, &["variables", "--json", &session]);
-    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let json: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["variables"].as_array().unwrap().len(), 2, "{json}");
     output(&operator, &["sleep", &session]);
     let asleep = admin(&operator, &["variables", &session]);
