@@ -42,6 +42,8 @@ const MAX_INSTALLED: usize = 16 << 10;
 const RECORD_BYTES: usize = 1024;
 const CONNECTION_BYTES: usize = 200;
 const FILE_BYTES: usize = 100;
+/// The time in milliseconds after which an event that no reader has acted on is sent again.
+const NEWS_INTERVAL: u64 = 1000;
 /// The number of bytes by which a cell grows until the history counts them.
 const COUNT_STEP: usize = 64 << 10;
 
@@ -64,6 +66,8 @@ pub struct CellRecord {
     is_waiting: AtomicBool,
     /// The nanoseconds of processor time of the code so far; zero if they are not measured.
     cpu: AtomicU64,
+    /// The time of the last event of [`CellRecord::send_news`], in milliseconds since 1970; zero once the cell was read.
+    announced: AtomicU64,
     /// The bytes that the history has counted for this record. Changed while the session's state is locked.
     counted: AtomicUsize,
 }
@@ -103,6 +107,7 @@ impl CellRecord {
             asking: OnceLock::new(),
             is_waiting: AtomicBool::new(false),
             cpu: AtomicU64::new(0),
+            announced: AtomicU64::new(0),
             counted: AtomicUsize::new(0),
         }
     }
@@ -163,6 +168,8 @@ impl CellRecord {
 
     /// Returns the cell as it is now.
     pub fn snapshot(&self) -> CellSnapshot {
+        // Before the state is read: what is recorded later sends an event again.
+        self.announced.store(0, Ordering::Relaxed);
         let (state, questions) = (self.current_state(), self.questions());
         let now = self.state.lock();
         CellSnapshot {
@@ -306,6 +313,18 @@ impl CellRecord {
         }
     }
 
+    /// Sends a change that code can cause at any rate: once, until a reader has requested the cell, which then has all
+    /// that was recorded before. A reader may fail to, or only count events, so that the next is sent after a second.
+    ///
+    /// The change must have been recorded, by [`CellRecord::update`].
+    fn send_news(&self, change: SessionChange) {
+        let now = milliseconds_now();
+        if now.abs_diff(self.announced.load(Ordering::Relaxed)) >= NEWS_INTERVAL {
+            self.announced.store(now, Ordering::Relaxed);
+            self.send(change);
+        }
+    }
+
     pub(super) fn on_stream(&self, stream: Stream, bytes: &[u8]) {
         let (text, end) = self.update(|state| (state.output.push_bytes(stream, bytes), state.output.written));
         let Some(session) = self.place.session.upgrade().filter(|session| session.is_followed()) else { return };
@@ -315,17 +334,13 @@ impl CellRecord {
     }
 
     pub(super) fn on_display(&self, event: &DisplayEvent) {
-        // The end of the cell has the last version.
-        if matches!(event, DisplayEvent::Update(_)) {
-            return;
-        }
         self.update(|state| match event {
-            DisplayEvent::Display(data) => state.output.push_bundle(&data.data, Output::Display),
-            DisplayEvent::ExecuteResult(data) => state.output.push_bundle(&data.data, Output::ExecuteResult),
+            DisplayEvent::Display(display) => state.output.push_display(display, Output::Display),
+            DisplayEvent::ExecuteResult(display) => state.output.push_display(display, Output::ExecuteResult),
+            DisplayEvent::Update(display) => state.output.update_display(display),
             DisplayEvent::Clear { .. } => state.output.clear(),
-            DisplayEvent::Update(_) => {}
         });
-        self.send(SessionChange::Displayed);
+        self.send_news(SessionChange::Displayed);
     }
 
     pub(super) fn on_installed(&self, packages: &str) {
@@ -336,6 +351,7 @@ impl CellRecord {
                 state.other_bytes += packages.len();
             }
         });
+        self.send_news(SessionChange::Called);
     }
 
     pub(super) fn on_connection(&self, record: &ConnectionRecord) {
@@ -347,6 +363,7 @@ impl CellRecord {
                 state.connections.push(record.clone());
             }
         });
+        self.send_news(SessionChange::Called);
     }
 
     pub(super) fn on_call(&self, event: &ToolCallEvent<'_>) {

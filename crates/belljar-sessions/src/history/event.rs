@@ -37,9 +37,9 @@ pub enum SessionChange {
         /// The number of bytes that the cell has written with it.
         end: u64,
     },
-    /// The code has displayed something, or its output was cleared.
+    /// The code has displayed something or updated a display, or its output was cleared.
     Displayed,
-    /// A call of a tool has begun or ended.
+    /// A call of a tool has begun or ended, a connection has ended, or packages were installed.
     Called,
     /// The code asks something, or does not wait for an answer any more.
     QuestionsChanged,

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use belljar_core::mime::{MimeBundle, text_plain};
+use belljar_core::mime::{DisplayData, MimeBundle, text_plain};
 use belljar_core::{Output, Stream};
 use serde_json::Value;
 
@@ -30,12 +30,23 @@ pub(super) struct BoundedOutput {
     text_bytes: usize,
     displays: usize,
     display_bytes: usize,
-    /// The number of bytes and displays that were left out.
+    /// The displays that can be updated, in the order of `outputs`.
+    named: Vec<NamedDisplay>,
+    /// The number of bytes, displays and updates of displays that were left out.
     pub(super) omitted: u64,
     /// The number of bytes of text that was written in all.
     pub(super) written: u64,
     /// Bytes of an incomplete character, of standard output and standard error.
     incomplete: [Vec<u8>; 2],
+}
+
+/// A display that later events update by its ID.
+struct NamedDisplay {
+    id: Box<str>,
+    /// The position in the outputs.
+    at: usize,
+    /// The bytes of its representations and its ID.
+    size: usize,
 }
 
 impl BoundedOutput {
@@ -69,7 +80,7 @@ impl BoundedOutput {
     pub(super) fn omit(&mut self) {
         let displays = self.outputs.iter().filter(|output| !matches!(output, Output::Text { .. })).count();
         self.omitted += (self.text_bytes + displays) as u64;
-        self.outputs = Vec::new();
+        (self.outputs, self.named) = (Vec::new(), Vec::new());
         (self.text_bytes, self.display_bytes) = (0, 0);
     }
 
@@ -125,21 +136,51 @@ impl BoundedOutput {
             surplus = surplus.saturating_sub(cut);
             pieces = pieces.saturating_sub(1);
         }
-        self.outputs.retain(|output| !matches!(output, Output::Text { text, .. } if text.is_empty()));
+        let is_empty = |output: &Output| matches!(output, Output::Text { text, .. } if text.is_empty());
+        for display in &mut self.named {
+            let before = self.outputs.get(..display.at).unwrap_or_default();
+            display.at -= before.iter().filter(|output| is_empty(output)).count();
+        }
+        self.outputs.retain(|output| !is_empty(output));
     }
 
     pub(super) fn push_bundle(&mut self, bundle: &MimeBundle, form: fn(MimeBundle) -> Output) {
-        self.push_bounded(bounded_bundle(bundle), form);
+        self.push_bounded(bounded_bundle(bundle), None, form);
+    }
+
+    /// Adds a display of code that runs, which later events may update.
+    pub(super) fn push_display(&mut self, display: &DisplayData, form: fn(MimeBundle) -> Output) {
+        self.push_bounded(bounded_bundle(&display.data), display.display_id.as_deref(), form);
+    }
+
+    /// Replaces the last display that has the ID of an update. Without one, the update is a display, as at the cell's
+    /// end: another cell has displayed what it replaces. An update that is too long leaves the display as it is.
+    pub(super) fn update_display(&mut self, update: &DisplayData) {
+        let bundle = bounded_bundle(&update.data);
+        let id = update.display_id.as_deref();
+        let Some(known) = self.named.iter_mut().rfind(|display| Some(&*display.id) == id) else {
+            return self.push_bounded(bundle, id, Output::Display);
+        };
+        let size = size_of_display(&bundle, id);
+        let bytes = self.display_bytes - known.size + size;
+        if bytes > MAX_DISPLAY_BYTES {
+            self.omitted += 1;
+            return;
+        }
+        (self.display_bytes, known.size) = (bytes, size);
+        if let Some(output) = self.outputs.get_mut(known.at) {
+            *output = Output::Display(bundle);
+        }
     }
 
     /// Adds the plain text of the value of the last line.
     pub(super) fn push_value(&mut self, text: &str) {
         let bundle: MimeBundle = [(TEXT_PLAIN.to_owned(), bounded_text(text).into())].into();
-        self.push_bounded(bundle, Output::ExecuteResult);
+        self.push_bounded(bundle, None, Output::ExecuteResult);
     }
 
-    fn push_bounded(&mut self, bundle: MimeBundle, form: fn(MimeBundle) -> Output) {
-        let size: usize = bundle.values().map(size_of).sum();
+    fn push_bounded(&mut self, bundle: MimeBundle, id: Option<&str>, form: fn(MimeBundle) -> Output) {
+        let size = size_of_display(&bundle, id);
         if self.displays >= MAX_DISPLAYS || self.display_bytes + size > MAX_DISPLAY_BYTES {
             self.omitted += 1;
             return;
@@ -149,6 +190,9 @@ impl BoundedOutput {
         // Most code has one value and no other output.
         if self.outputs.is_empty() {
             self.outputs.reserve_exact(1);
+        }
+        if let Some(id) = id {
+            self.named.push(NamedDisplay { id: id.into(), at: self.outputs.len(), size });
         }
         self.outputs.push(form(bundle));
     }
@@ -172,6 +216,10 @@ fn incomplete_length(bytes: &[u8]) -> usize {
 
 fn size_of(value: &Value) -> usize {
     value.as_str().map_or_else(|| value.to_string().len(), str::len)
+}
+
+fn size_of_display(bundle: &MimeBundle, id: Option<&str>) -> usize {
+    bundle.values().map(size_of).sum::<usize>() + id.map_or(0, str::len)
 }
 
 /// Returns the representations that are not too long. Text is cut instead.
@@ -260,6 +308,76 @@ mod tests {
         assert_eq!((output.outputs().len(), output.size(), output.omitted), (0, 0, 5));
         output.push_bytes(Stream::Stdout, b"56");
         assert_eq!((output.written, output.omitted), (6, 5));
+    }
+
+    /// Returns a display of a text with this ID.
+    fn display(id: &str, text: &str) -> DisplayData {
+        DisplayData { display_id: Some(id.into()), ..shown(text) }
+    }
+
+    /// Returns a display of a text.
+    fn shown(text: &str) -> DisplayData {
+        DisplayData { data: [(TEXT_PLAIN.to_owned(), json!(text))].into(), ..DisplayData::default() }
+    }
+
+    #[test]
+    fn an_update_replaces_the_display_of_its_id() {
+        let mut output = BoundedOutput::default();
+        output.push_bytes(Stream::Stdout, b"before");
+        output.push_display(&shown("no ID"), Output::Display);
+        output.push_display(&display("a", "0 %"), Output::ExecuteResult);
+        output.push_display(&display("b", "other"), Output::Display);
+        // Text that becomes too old makes room in front of the displays.
+        output.push_bytes(Stream::Stdout, "x".repeat(2 * MAX_TEXT).as_bytes());
+        assert_eq!(output.outputs().len(), 4);
+        for step in 1..=1000 {
+            output.update_display(&display("a", &format!("{step} ‰")));
+        }
+        output.update_display(&display("c", "of another cell"));
+        output.update_display(&display("c", "again"));
+        let texts: Vec<&str> = output
+            .outputs()
+            .iter()
+            .filter_map(|output| match output {
+                Output::Display(bundle) | Output::ExecuteResult(bundle) => text_plain(bundle),
+                Output::Text { .. } => None,
+            })
+            .collect();
+        assert_eq!(texts, ["no ID", "1000 ‰", "other", "again"]);
+        assert_eq!(output.omitted, "before".len() as u64 + MAX_TEXT as u64);
+        let bytes: usize = ["no ID", "a1000 ‰", "bother", "cagain"].map(str::len).iter().sum();
+        assert_eq!(output.display_bytes, bytes);
+        // Nothing of what was left out can be updated.
+        output.omit();
+        output.update_display(&display("a", "late"));
+        output.clear();
+        output.update_display(&display("a", "later"));
+        assert_eq!(output.outputs(), [Output::Display(display("a", "later").data)]);
+    }
+
+    #[test]
+    fn updates_are_bounded_in_number_and_size() {
+        let mut output = BoundedOutput::default();
+        let html = |id: usize, bytes: usize| DisplayData {
+            data: [("text/html".to_owned(), json!("x".repeat(bytes)))].into(),
+            ..display(&id.to_string(), "")
+        };
+        for round in 0..3 {
+            (0..100).for_each(|id| output.update_display(&html(id, MAX_HTML)));
+            assert!(output.display_bytes <= MAX_DISPLAY_BYTES, "{round}: {}", output.display_bytes);
+        }
+        assert!((1..=8).contains(&output.outputs().len()) && output.omitted > 0, "{}", output.outputs().len());
+        (0..1000).for_each(|id| output.update_display(&html(id, 1)));
+        assert_eq!(output.outputs().len(), MAX_DISPLAYS);
+        // Space that an update frees is used again.
+        let freed = output.display_bytes;
+        assert!(freed < MAX_HTML, "{freed}");
+        output.update_display(&html(0, MAX_HTML));
+        assert!(output.display_bytes > MAX_HTML);
+        // The code chooses the ID, too.
+        let mut output = BoundedOutput::default();
+        output.update_display(&display(&"i".repeat(MAX_DISPLAY_BYTES + 1), ""));
+        assert_eq!((output.outputs().len(), output.omitted), (0, 1));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Tests of the bounds of the history: cells, memory, runs and absent sessions.
 
-use belljar_core::CallCancellation;
-use belljar_core::mime::{DisplayData, DisplayEvent};
+use belljar_core::mime::{DisplayData, DisplayEvent, MimeBundle};
+use belljar_core::{CallCancellation, ConnectionRecord, Output};
 
 use super::*;
 
@@ -67,6 +67,43 @@ fn cells_that_run_are_counted_and_bounded() {
     drop(cells);
     let all: usize = history.all().iter().map(|session| session.state.lock().bytes).sum();
     assert_eq!(history.bytes.load(Ordering::Relaxed), all);
+}
+
+/// Returns the changes that a follower has received and not read.
+fn received(events: &mut tokio::sync::broadcast::Receiver<SessionEvent>) -> Vec<SessionChange> {
+    std::iter::from_fn(|| events.try_recv().ok()).map(|event| event.change).collect()
+}
+
+#[test]
+fn changes_at_a_high_rate_are_sent_again_when_the_cell_was_read() {
+    let history = Arc::new(History::default());
+    let id = id();
+    let CellGuard(record) = &CellGuard::new(history.begin_cell(&id, None, "1", false));
+    record.begin();
+    let mut events = history.find(&id).unwrap().subscribe();
+    let data = |step: u32| -> MimeBundle { [("text/plain".to_owned(), format!("{step} %").into())].into() };
+    let update = |step: u32| {
+        DisplayEvent::Update(DisplayData { data: data(step), display_id: Some("bar".into()), ..DisplayData::default() })
+    };
+    let begin = std::time::Instant::now();
+    (0..50_000).for_each(|step| record.on_display(&update(step)));
+    // One more for each second without a reader.
+    let sent = received(&mut events);
+    assert!(sent.iter().all(|change| *change == SessionChange::Displayed) && !sent.is_empty(), "{sent:?}");
+    assert!(sent.len() as u64 <= 2 + begin.elapsed().as_secs(), "{}", sent.len());
+    assert_eq!(record.snapshot().outputs, [Output::Display(data(49_999))]);
+    // A reader that requests the cell at each event misses nothing.
+    for step in 0..3 {
+        record.on_display(&update(step));
+        assert_eq!(received(&mut events), [SessionChange::Displayed]);
+        assert_eq!(record.snapshot().outputs, [Output::Display(data(step))]);
+    }
+    record.on_installed("tabulate 0.9.0");
+    assert_eq!(received(&mut events), [SessionChange::Called]);
+    assert_eq!(record.snapshot().installed, ["tabulate 0.9.0"]);
+    record.on_connection(&ConnectionRecord::default());
+    assert_eq!(received(&mut events), [SessionChange::Called]);
+    assert_eq!(record.snapshot().connections.len(), 1);
 }
 
 #[test]
