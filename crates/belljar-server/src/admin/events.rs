@@ -1,16 +1,17 @@
-//! Streams of events: of all sessions without output, or of one with output.
+//! Streams of events: of all sessions without output, of one with output, or of both.
 
 use std::convert::Infallible;
 use std::time::Duration;
 
-use axum::extract::{Path, State};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use belljar_sessions::{SessionChange, SessionEvent};
+use belljar_sessions::{SessionChange, SessionEvent, SessionHandle};
 use futures::stream;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
@@ -26,8 +27,8 @@ const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// The data of an event, whose name is the same as `change`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct EventView {
-    /// created, ended, queued, began, output, displayed, called, asked, completed; or lagged: the reader was too slow,
-    /// and must request the state again
+    /// created, ended, queued, began, output, displayed, called (also for connections and installed packages), asked,
+    /// completed; or lagged: the reader was too slow, and must request the state again
     change: &'static str,
     /// The session
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -64,11 +65,27 @@ impl EventView {
     }
 }
 
+/// The session of which a stream of all sessions has the output.
+#[derive(Debug, Deserialize)]
+pub(super) struct EventsQuery {
+    session: Option<String>,
+}
+
 /// Answers `GET /events`.
-pub(super) async fn all_events(State(admin): State<Admin>) -> Result<Response, AdminError> {
+pub(super) async fn all_events(
+    State(admin): State<Admin>,
+    query: Result<Query<EventsQuery>, QueryRejection>,
+) -> Result<Response, AdminError> {
+    let Query(EventsQuery { session }) = query?;
     let history = admin.sessions().history().ok_or_else(AdminError::unknown_session)?;
-    let events = history.subscribe();
-    answer(&admin, events)
+    let all = history.subscribe();
+    match session {
+        None => answer(&admin, all, None),
+        Some(handle) => {
+            let (session, events) = follow(&admin, &handle)?;
+            answer(&admin, events, Some(Others { session, events: all }))
+        }
+    }
 }
 
 /// Answers `GET /sessions/{handle}/events`.
@@ -76,28 +93,57 @@ pub(super) async fn session_events(
     State(admin): State<Admin>,
     Path(handle): Path<String>,
 ) -> Result<Response, AdminError> {
-    let found = admin.find(&handle)?;
+    let (_, events) = follow(&admin, &handle)?;
+    answer(&admin, events, None)
+}
+
+/// Returns the handle of a session, and its events from now on.
+fn follow(admin: &Admin, handle: &str) -> Result<(SessionHandle, Receiver<SessionEvent>), AdminError> {
+    let found = admin.find(handle)?;
     let history = admin.sessions().history().ok_or_else(AdminError::unknown_session)?;
-    let events = history.follow(&found.id, found.owner.as_ref()).subscribe();
-    answer(&admin, events)
+    Ok((found.handle, history.follow(&found.id, found.owner.as_ref()).subscribe()))
 }
 
 /// The state of a stream.
 struct Following {
     events: Receiver<SessionEvent>,
+    /// The other sessions, if the stream has them in addition.
+    others: Option<Others>,
     ending: CancellationToken,
     _permit: OwnedSemaphorePermit,
 }
 
-fn answer(admin: &Admin, events: Receiver<SessionEvent>) -> Result<Response, AdminError> {
+/// The events of all sessions, of which those of one are left out.
+struct Others {
+    session: SessionHandle,
+    events: Receiver<SessionEvent>,
+}
+
+impl Following {
+    async fn next(&mut self) -> Result<SessionEvent, RecvError> {
+        let Some(others) = &mut self.others else { return self.events.recv().await };
+        loop {
+            tokio::select! {
+                received = self.events.recv() => return received,
+                received = others.events.recv() => match received {
+                    Ok(event) if event.session == others.session => {}
+                    received => return received,
+                },
+            }
+        }
+    }
+}
+
+fn answer(admin: &Admin, events: Receiver<SessionEvent>, others: Option<Others>) -> Result<Response, AdminError> {
     let permit = admin.streams.clone().try_acquire_owned();
     let permit =
         permit.map_err(|_| AdminError::new(StatusCode::SERVICE_UNAVAILABLE, "too many streams of events are open"))?;
-    let following = Following { events, ending: admin.ending.clone(), _permit: permit };
+    let following = Following { events, others, ending: admin.ending.clone(), _permit: permit };
     let events = stream::unfold(following, |mut following| async move {
+        let ending = following.ending.clone();
         let received = tokio::select! {
-            received = following.events.recv() => received,
-            () = following.ending.cancelled() => return None,
+            received = following.next() => received,
+            () = ending.cancelled() => return None,
         };
         let view = match received {
             Ok(event) => EventView::new(event),

@@ -73,6 +73,8 @@ const CELLS: &[(&str, &str, &str)] = &[
     ("before", "integer", "Only cells with smaller numbers"),
     ("limit", "integer", "The size of the page, at most 100"),
 ];
+const EVENTS: &[(&str, &str, &str)] =
+    &[("session", "string", "The handle of a session whose output the stream has, too")];
 const FILE: &[(&str, &str, &str)] = &[("path", "string", "The path in the session's directory")];
 
 /// Returns all operations.
@@ -103,6 +105,6 @@ pub(super) fn all() -> Vec<Operation> {
         op("get", "/sessions/{handle}/variables", "listVariables", "List the variables of a session that is awake and idle", json::<Variables>(), || get(variables::list)),
         op("get", "/sessions/{handle}/events", "followSession", "Follow a session, with the output of its cells", AnswerKind::Events(schema::<EventView>), || get(events::session_events)),
         op("get", "/questions", "listQuestions", "Return the open questions of all sessions", json::<Questions>(), || get(cells::questions)),
-        op("get", "/events", "follow", "Follow all sessions, without output", AnswerKind::Events(schema::<EventView>), || get(events::all_events)),
+        Operation { query: EVENTS, ..op("get", "/events", "follow", "Follow all sessions, without output or with that of one", AnswerKind::Events(schema::<EventView>), || get(events::all_events)) },
     ]
 }

@@ -37,8 +37,10 @@ pub(super) struct SessionView {
     pub(super) code: String,
     /// The most bytes of memory that the interpreter has had, as of the last cell
     pub(super) memory: Option<u64>,
-    /// True for a call of run_python_code. Unless it can wait on the disk, it can be interrupted only
+    /// True for a call of run_python_code
     pub(super) is_program: bool,
+    /// True for a call of run_python_code that cannot wait on the disk: it can be interrupted only
+    pub(super) is_run: bool,
     /// True for a session of Monty's protocol: its client runs its feeds, and operators can interrupt them only
     pub(super) is_feeds: bool,
 }
@@ -57,6 +59,7 @@ impl SessionView {
             code: overview.last_code.trim_start().chars().take(MAX_LISTED_CODE).collect(),
             memory: overview.memory,
             is_program: overview.is_program,
+            is_run: overview.is_run,
             is_feeds: overview.is_feeds,
         }
     }

@@ -63,6 +63,15 @@ impl Operator {
         self.wait_for_cell(session, number, |cell| !cell["ended"].is_null())
     }
 
+    /// Calls `run_python_code` of a server whose connections have no sessions, and returns the result.
+    pub(crate) fn call_once(&self, code: &str) -> Value {
+        let params = json!({ "name": "run_python_code", "arguments": { "python_code": code } });
+        let request = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+        let headers = [("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream")];
+        let reply = self.backend.send("POST", "/mcp", &headers, request.to_string().as_bytes());
+        reply.with_status(200)["result"].take()
+    }
+
     /// Waits until a cell is as wanted, and returns it.
     pub(crate) fn wait_for_cell(&self, session: &str, number: u64, is_wanted: impl Fn(&Value) -> bool) -> Value {
         let begin = Instant::now();

@@ -63,6 +63,59 @@ fn output_arrives_while_the_code_runs() {
 }
 
 #[test]
+fn one_stream_has_all_sessions_and_the_output_of_one() {
+    let operator = Operator::start(&[]);
+    let (session, other) = (operator.create(), operator.create());
+    let mut events = Events::open(&operator, &format!("/events?session={session}"));
+    for (handle, expected) in [
+        (&other, &["queued", "began", "completed"][..]),
+        (&session, &["queued", "began", "output", "completed"][..]),
+        (&other, &["queued", "began", "completed"][..]),
+    ] {
+        operator.run(handle, "import sys\n_ = sys.stdout.write('out\\n')");
+        let received = events.until("completed");
+        assert_eq!(changes(&received), expected);
+        assert!(received.iter().all(|event| event["session"] == json!(handle)), "{received:?}");
+    }
+    operator.send("GET", "/events?session=0123456789abcdef", None).refusal(404);
+}
+
+#[test]
+fn updates_and_connections_are_shown_while_the_code_runs() {
+    let operator = Operator::start(&["--timeout", "600", "--allow-net", "api.example.com"]);
+    let session = operator.create();
+    let mut events = Events::open(&operator, &format!("/sessions/{session}/events"));
+    let shown = |number: u64| {
+        let cell = operator.get(&format!("/sessions/{session}/cells/{number}"));
+        assert!(cell["ended"].is_null(), "{cell:#}");
+        cell
+    };
+    let stop = |events: &mut Events| {
+        operator.send("POST", &format!("/sessions/{session}/interrupt"), None).with_status(200);
+        events.until("completed");
+    };
+    let code = "import socket\ntry:\n    socket.create_connection(('other.example.com', 443))\n\
+                except OSError:\n    pass\nwhile True: pass";
+    let number = operator.submit(&session, code);
+    assert_eq!(changes(&events.until("called")), ["queued", "began", "called"]);
+    assert_eq!(shown(number)["connections"][0]["host"], "other.example.com");
+    stop(&mut events);
+
+    let code = "import itertools, time\nbar = display(0, display_id=True)\n\
+                for step in itertools.count():\n    bar.update(step)\n    time.sleep(0.01)";
+    let number = operator.submit(&session, code);
+    let mut step = || {
+        events.until("displayed");
+        let cell = shown(number);
+        assert_eq!(cell["outputs"].as_array().unwrap().len(), 1, "{cell:#}");
+        cell["outputs"][0]["data"]["text/plain"].as_str().unwrap().parse::<u64>().unwrap()
+    };
+    let first = step();
+    while step() < first + 3 {}
+    stop(&mut events);
+}
+
+#[test]
 fn streams_end_with_the_server() {
     let operator = Operator::start(&[]);
     let mut events = Events::open(&operator, "/events");

@@ -11,11 +11,8 @@ fn start(options: &[&str]) -> Operator {
 
 /// Calls `run_python_code`, and returns the text of its result.
 fn call(operator: &Operator, code: &str) -> String {
-    let params = json!({ "name": "run_python_code", "arguments": { "python_code": code } });
-    let request = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
-    let headers = [("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream")];
-    let answer = operator.backend.send("POST", "/mcp", &headers, request.to_string().as_bytes()).with_status(200);
-    answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer:#}")).to_owned()
+    let result = operator.call_once(code);
+    result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{result:#}")).to_owned()
 }
 
 /// Waits until a run is as wanted, and returns its handle.
@@ -41,6 +38,7 @@ fn code_that_runs_once_is_shown() {
     let listed = operator.get("/sessions");
     let shown = &listed["sessions"][0];
     assert_eq!((&shown["state"], &shown["is_program"], &shown["cells"]), (&json!("ended"), &json!(true), &json!(1)));
+    assert_eq!(shown["is_run"], true, "{shown:#}");
     let run = handle(shown);
     let ended = cell(&operator, &run);
     assert_eq!((&ended["state"], written(&ended, "stdout").as_str()), (&json!("ok"), "out\n"), "{ended:#}");
