@@ -28,7 +28,7 @@ pub(crate) const INJECTIONS: &str = include_str!("../console/injections.cells");
 pub(crate) const MIN_INJECTIONS: usize = 40;
 
 /// The expression for whether the code of the prompt was submitted, which empties the prompt.
-const IS_SUBMITTED: &str = "document.querySelector('.prompt textarea').value === ''";
+pub(crate) const IS_SUBMITTED: &str = "document.querySelector('.prompt textarea').value === ''";
 
 /// A server that counts the connections to it.
 pub(crate) struct Canary {
@@ -54,6 +54,15 @@ impl Canary {
     pub(crate) fn count(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
+}
+
+/// Returns the expression for whether the view of the variables has this one.
+pub(crate) fn has_variable(name: &str, kind: &str, value: &str) -> String {
+    let row = json!([name, kind, value]);
+    format!(
+        "[...document.querySelectorAll('.panel tbody tr')].some((row) =>
+            JSON.stringify([0, 1, 3].map((at) => row.children[at].textContent)) === JSON.stringify({row}))"
+    )
 }
 
 /// Opens a session in the console, as an operator does with the address that a server prints.
@@ -193,12 +202,14 @@ fn sessions_are_used_by_keyboard() {
     browser.wait_for(IS_SUBMITTED);
     browser.wait_for("document.querySelector('.question')?.textContent.includes('the tool note')");
     browser.evaluate("document.activeElement.blur()");
+    browser.wait_for("document.querySelector('[data-action=approve]').disabled === false");
     browser.press("a", false);
     browser.wait_for("document.body.textContent.includes('noted hello')");
     browser.press("3", false);
     browser.wait_for("document.querySelector('.panel .branch')?.textContent.includes('t.note')");
+    operator.wait_for_state(&session, "idle");
     browser.press("5", false);
-    browser.wait_for("document.querySelector('.panel').textContent.includes('n')");
+    browser.wait_for(&has_variable("n", "int", "2"));
     browser.press("/", false);
     browser.enter("nothing has this");
     browser.wait_for("document.querySelector('.space').textContent.includes('No session matches')");

@@ -11,6 +11,7 @@ mod cluster_soak;
 mod console;
 mod console_cells;
 mod console_modules;
+mod console_operations;
 mod databases;
 mod full_disk;
 mod host_paths;
@@ -81,6 +82,7 @@ fn main() -> ExitCode {
             console::trials(),
             console_cells::trials(),
             console_modules::trials(),
+            console_operations::trials(),
             full_disk::trials(),
             host_paths::trials(),
             manual_pages::trials(),

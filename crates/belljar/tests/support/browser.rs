@@ -1,4 +1,4 @@
-//! A Chromium without a window, driven by the DevTools protocol over pipes.
+//! A Chromium without a screen, driven by the DevTools protocol over pipes.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -13,15 +13,15 @@ use tempfile::TempDir;
 /// The time in which the page must do what a test waits for.
 const TIMEOUT: Duration = Duration::from_secs(180);
 
-/// A browser with one page. It is killed when dropped.
+/// A browser with one page at first. It is killed when dropped.
 pub(crate) struct Browser {
     child: Child,
     requests: File,
     answers: BufReader<File>,
     next: u64,
-    /// The session of the page.
+    /// The session of the page that methods are about.
     page: String,
-    /// Events that no call has consumed: of the page and of its frames.
+    /// Events that no call has consumed: of the pages and of their frames.
     pub(crate) events: VecDeque<Value>,
     _directory: TempDir,
 }
@@ -78,15 +78,34 @@ impl Browser {
         let answers = BufReader::new(File::open(&from).unwrap());
         let (page, events) = (String::new(), VecDeque::new());
         let mut browser = Self { child, requests, answers, next: 0, page, events, _directory: directory };
-        let target = browser.call("Target.createTarget", json!({ "url": "about:blank" }));
+        browser.open_page(false);
+        browser
+    }
+
+    /// Opens a page in a window of its own, or as a tab in front of the others of the last window, and returns it.
+    /// Methods are about it from then on.
+    pub(crate) fn open_page(&mut self, is_window: bool) -> String {
+        // The browser creates pages, and no page does.
+        self.page.clear();
+        let target = self.call("Target.createTarget", json!({ "url": "about:blank", "newWindow": is_window }));
         let attach = json!({ "targetId": target["targetId"], "flatten": true });
-        browser.page = browser.call("Target.attachToTarget", attach)["sessionId"].as_str().unwrap().to_owned();
+        self.page = self.call("Target.attachToTarget", attach)["sessionId"].as_str().unwrap().to_owned();
         for domain in ["Page", "Runtime", "Network", "Log"] {
-            browser.call(&format!("{domain}.enable"), json!({}));
+            self.call(&format!("{domain}.enable"), json!({}));
         }
         let frames = json!({ "autoAttach": true, "waitForDebuggerOnStart": false, "flatten": true });
-        browser.call("Target.setAutoAttach", frames);
-        browser
+        self.call("Target.setAutoAttach", frames);
+        self.page.clone()
+    }
+
+    /// Makes an open page the one that methods are about.
+    pub(crate) fn use_page(&mut self, page: &str) {
+        page.clone_into(&mut self.page);
+    }
+
+    /// Has the page save downloads in a directory, without asking.
+    pub(crate) fn save_downloads(&mut self, directory: &Path) {
+        self.call("Page.setDownloadBehavior", json!({ "behavior": "allow", "downloadPath": directory }));
     }
 
     /// Calls a method of the page, and returns its result.

@@ -56,7 +56,7 @@ export async function download(path) {
   return new Blob([await response.arrayBuffer()], { type: "application/octet-stream" });
 }
 
-/** Passes events to `receive` until `signal` is aborted. Connects again, and then passes the event `lagged`. */
+/** Passes events to `receive` until `signal` is aborted, and the event `lagged` after each connection. Returns the status of a refusal that stays. */
 export async function follow(path, receive, signal, onState = () => {}) {
   let delay = 500;
   while (!signal.aborted) {
@@ -67,13 +67,17 @@ export async function follow(path, receive, signal, onState = () => {}) {
       delay = 500;
       await read(response, receive);
     } catch (error) {
-      if (signal.aborted) return;
-      if (error.status === 404 || error.status === 401 || error.status === 403) return onState(false);
+      if (signal.aborted) return null;
+      if (error.status === 404 || error.status === 401 || error.status === 403) {
+        onState(false);
+        return error.status;
+      }
     }
     onState(false);
     await new Promise((resolve) => setTimeout(resolve, delay));
     delay = Math.min(delay * 2, 10_000);
   }
+  return null;
 }
 
 async function read(response, receive) {

@@ -10,10 +10,14 @@ import "./session-view.js";
 const app = document.getElementById("app");
 const THEME = "belljar-theme";
 let stop = new AbortController();
+// Ends the stream of events.
+let following = new AbortController();
+let live = null;
 let list = null;
 let view = null;
 let main = null;
 let server = null;
+let soon = 0;
 
 /** Takes the token of the address, which the browser did not send, and removes it from the history. */
 function takeToken() {
@@ -35,6 +39,7 @@ function toggleTheme() {
 }
 
 async function start(reason) {
+  following.abort();
   stop.abort();
   stop = new AbortController();
   [list, view] = [null, null];
@@ -52,7 +57,7 @@ async function start(reason) {
 }
 
 function build() {
-  const live = h("span", { class: "live", role: "status", title: "Connection to the server" }, "connecting");
+  live = h("span", { class: "live", role: "status", title: "Connection to the server" }, "connecting");
   list = document.createElement("belljar-sessions");
   list.addEventListener("choose", (event) => go(event.detail));
   list.addEventListener("listed", (event) => {
@@ -68,22 +73,38 @@ function build() {
         quiet("New session", "plus", create), quiet("Light or dark", "theme", toggleTheme), quiet("Sign out", "out", () => { setToken(""); start(); }), button("?", showHelp, { class: "quiet", "aria-label": "Keyboard shortcuts" })),
       list),
     main));
-  let soon = 0;
-  const changed = () => {
-    // Events arrive in bursts.
-    if (soon) return;
-    soon = setTimeout(() => {
-      soon = 0;
-      list?.reload();
-    }, 400);
-  };
-  follow("/events", changed, stop.signal, (isLive) => {
-    live.textContent = isLive ? "live" : "offline";
-    live.dataset.state = isLive ? "live" : "offline";
-  });
-  const refreshing = setInterval(() => (document.hidden ? null : list?.reload()), 10_000);
+  // Without a stream, too: the title of a hidden tab has the number of sessions that ask something.
+  const refreshing = setInterval(() => list?.reload(), 10_000);
   stop.signal.addEventListener("abort", () => clearInterval(refreshing));
   route();
+}
+
+/** Follows all sessions, and the one that is open with its output: by one stream, and by none in a hidden tab. A browser opens six connections to a server without TLS for all its tabs together, and each stream occupies one. */
+async function connect() {
+  following.abort();
+  if (!list) return;
+  if (document.hidden) return;
+  following = new AbortController();
+  const { signal } = following;
+  const onState = (isLive) => {
+    if (signal.aborted) return;
+    live.textContent = live.dataset.state = isLive ? "live" : "offline";
+    // Otherwise the session is loaded with the event that begins the stream.
+    if (!isLive && view && !view.session) view.load();
+  };
+  const refusal = await follow(view ? `/events?session=${view.handle}` : "/events", receive, signal, onState);
+  // The session does not exist: others do.
+  if (refusal === 404) await follow("/events", receive, signal, onState);
+}
+
+function receive(event) {
+  if (view && (event.change === "lagged" || event.session === view.handle)) view.receive(event);
+  // Events arrive in bursts.
+  if (event.change === "output" || soon) return;
+  soon = setTimeout(() => {
+    soon = 0;
+    list?.reload();
+  }, 400);
 }
 
 function logo() {
@@ -106,7 +127,12 @@ function route() {
   list.select?.(handle);
   if (handle === view?.handle) return;
   view = null;
-  if (!handle) return void fill(main, h("div", { class: "centered" }, h("p", { class: "empty" }, "Choose a session, or press ", h("kbd", {}, "j"), ". ", h("kbd", {}, "?"), " shows all shortcuts.")));
+  if (handle) show(handle);
+  else fill(main, h("div", { class: "centered" }, h("p", { class: "empty" }, "Choose a session, or press ", h("kbd", {}, "j"), ". ", h("kbd", {}, "?"), " shows all shortcuts.")));
+  connect();
+}
+
+function show(handle) {
   view = document.createElement("belljar-session");
   view.addEventListener("leave", () => go(null));
   view.addEventListener("open", (event) => go(event.detail));
@@ -120,7 +146,7 @@ listen((action, tab) => {
   if (!list) return false;
   if (action === "search") return list.search.focus();
   if (action === "next" || action === "previous") return list.move(action === "next" ? 1 : -1);
-  if (action === "open") return list.choose(list.at ?? 0);
+  if (action === "open") return list.choose(list.position() ?? 0);
   if (action === "back") return go(null);
   if (!view) return false;
   return action === "tab" ? view.open(tab) : view.act(action);
@@ -133,6 +159,8 @@ addEventListener("unauthorized", (event) => {
   setToken("");
   start(event.detail.detail || "Sign in again.");
 });
+
+addEventListener("visibilitychange", connect);
 
 setTheme(localStorage.getItem(THEME));
 takeToken();

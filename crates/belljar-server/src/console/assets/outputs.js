@@ -13,7 +13,7 @@ const MAX_SHOWN_TEXT = 400_000;
 export function outputs(list, frame) {
   return list.map((output, at) => {
     if (output.type === "stream") return stream(output.name, output.text);
-    return display(output.data ?? {}, (html) => frame(at, html), output.type === "result");
+    return display(output, (html) => frame(at, html));
   });
 }
 
@@ -23,7 +23,9 @@ export function stream(name, text) {
   return h("pre", { class: name === "stderr" ? "text stderr" : "text", "data-stream": name === "stderr" ? "stderr" : "stdout" }, ansi(shown));
 }
 
-function display(data, frame, isResult) {
+/** Returns an element that shows a display, or the value of the last line. `frame` returns one that shows HTML. */
+export function display(output, frame) {
+  const [data, isResult] = [output.data ?? {}, output.type === "result"];
   const views = [];
   for (const [mime, magic] of IMAGES) {
     const value = textOf(data[mime]);

@@ -1,11 +1,8 @@
 // The questions of a paused run in a panel: the user decides, and the client passes the decision on to the server.
 
 import { plainText, visible } from "./ansi.js";
-import { decisionButtons, questionText } from "./decisions.js";
+import { decisionButtons, enable, questionText } from "./decisions.js";
 import { h } from "./dom.js";
-
-// A click that was meant for something else decides nothing: buttons work only after this time, in milliseconds.
-const DELAY = 500;
 
 /** Shows what a run waits for. `done` is called with the result of the tool that a decision was passed on to. */
 export function questionList(run, host, done) {
@@ -19,7 +16,7 @@ export function questionList(run, host, done) {
 function open(run, { number, message, token }, host, done) {
   const problem = h("p", { class: "problem", role: "alert" });
   const actions = decisionButtons(async (decision) => {
-    enable(false);
+    enable(actions, false);
     problem.textContent = "";
     try {
       const result = await host.request("tools/call", { name: "answer_question", arguments: { run_id: run.run, question: number, token, decision } });
@@ -28,12 +25,9 @@ function open(run, { number, message, token }, host, done) {
       done(result);
     } catch (error) {
       problem.textContent = plainText(error.message);
-      enable(true);
+      enable(actions, true);
     }
   });
-  const enable = (isEnabled) => actions.forEach((action) => { action.disabled = !isEnabled; });
-  enable(false);
-  setTimeout(() => enable(true), DELAY);
   return h("div", { class: "asked" }, questionText(message), h("div", { class: "row wrap" }, actions), problem);
 }
 

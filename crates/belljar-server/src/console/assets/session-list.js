@@ -13,9 +13,11 @@ export class BelljarSessions extends HTMLElement {
   connectedCallback() {
     if (this.rows) return;
     [this.pages, this.matching, this.query, this.states, this.asking, this.generation] = [new Map(), 0, "", new Set(), false, 0];
+    // The handle of the session that was chosen last, and the row that it had.
+    [this.selected, this.at] = [null, null];
     this.search = h("input", { type: "text", placeholder: "Search sessions  /", "aria-label": "Search sessions", spellcheck: "false", autocomplete: "off", oninput: () => this.filter() });
     this.chips = h("div", { class: "row wrap chips", role: "group", "aria-label": "States" });
-    this.sort = h("select", { "aria-label": "Order", onchange: () => this.reload() },
+    this.sort = h("select", { "aria-label": "Order", onchange: () => this.restart() },
       [["last_used", "last used"], ["created", "newest"], ["cells", "most cells"], ["memory", "most memory"]].map(([value, label]) => h("option", { value }, label)));
     this.summary = h("p", { class: "hint", role: "status" });
     this.space = h("div", { class: "space" });
@@ -30,9 +32,15 @@ export class BelljarSessions extends HTMLElement {
     clearTimeout(this.typing);
     this.typing = setTimeout(() => {
       this.query = this.search.value;
-      this.rows.scrollTop = 0;
-      this.reload();
+      this.restart();
     }, 80);
+  }
+
+  /** Requests a list with another order or filter, from its beginning. */
+  restart() {
+    this.at = null;
+    this.rows.scrollTop = 0;
+    this.reload();
   }
 
   /** Requests what is in view again. Rows stay until their successors arrive. */
@@ -68,7 +76,7 @@ export class BelljarSessions extends HTMLElement {
     this.matching = answer.matching;
     this.space.style.setProperty("height", `${answer.matching * ROW}px`);
     this.summary.textContent = answer.matching === answer.total ? plural(answer.total, "session") : `${answer.matching.toLocaleString()} of ${plural(answer.total, "session")}`;
-    const chip = (label, count, isOn, toggle, kind) => button([h("span", { class: `dot ${kind}`, "aria-hidden": "true" }), label, " ", h("b", {}, count.toLocaleString())], () => { toggle(); this.rows.scrollTop = 0; this.reload(); }, { class: "chip", "aria-pressed": String(isOn) });
+    const chip = (label, count, isOn, toggle, kind) => button([h("span", { class: `dot ${kind}`, "aria-hidden": "true" }), label, " ", h("b", {}, count.toLocaleString())], () => { toggle(); this.restart(); }, { class: "chip", "aria-pressed": String(isOn) });
     fill(this.chips,
       chip("asks", answer.asking, this.asking, () => { this.asking = !this.asking; }, "asks"),
       STATES.map((state) => chip(state, answer.states[state] ?? 0, this.states.has(state), () => this.states.has(state) ? this.states.delete(state) : this.states.add(state), state)));
@@ -119,20 +127,30 @@ export class BelljarSessions extends HTMLElement {
   choose(at) {
     const session = this.session(at);
     if (!session) return;
-    this.at = at;
+    [this.selected, this.at] = [session.handle, at];
     this.dispatchEvent(new CustomEvent("choose", { detail: session.handle }));
   }
 
   /** Marks the session that is open. */
   select(handle) {
     this.current = handle;
+    this.selected = handle ?? this.selected;
     if (handle) this.rows.setAttribute("aria-activedescendant", `row-${handle}`);
     this.draw();
   }
 
+  /** Returns the row of the selected session: where it is now or, if that is not known, where it was. */
+  position() {
+    for (const [page, sessions] of this.pages) {
+      const at = sessions.findIndex((session) => session.handle === this.selected);
+      if (at >= 0) this.at = page * PAGE + at;
+    }
+    return this.at;
+  }
+
   /** Opens the session `by` rows further. */
   move(by) {
-    const at = Math.min(this.matching - 1, Math.max(0, (this.at ?? -1) + by));
+    const at = Math.min(this.matching - 1, Math.max(0, (this.position() ?? -1) + by));
     const top = at * ROW;
     if (top < this.rows.scrollTop) this.rows.scrollTop = top;
     if (top + ROW > this.rows.scrollTop + this.rows.clientHeight) this.rows.scrollTop = top + ROW - this.rows.clientHeight;

@@ -1,7 +1,7 @@
 // One session: its cells as they run, its timeline, calls, files and variables, and what an operator can do.
 
 import { plainText } from "./ansi.js";
-import { follow, get, post, remove } from "./api.js";
+import { get, post, remove } from "./api.js";
 import { callTree } from "./calls.js";
 import "./cell.js";
 import { append, button, fill, h, icon } from "./dom.js";
@@ -30,15 +30,11 @@ export class BelljarSession extends HTMLElement {
     this.problem = h("p", { class: "problem toast", role: "alert", hidden: true });
     fill(this, this.head, this.tabs, this.panel, this.problem, this.prompt());
     this.drawTabs();
-    this.stop = new AbortController();
-    this.load();
-    follow(`${this.path}/events`, (event) => this.receive(event), this.stop.signal);
-    this.ticking = setInterval(() => this.running().forEach((cell) => cell.tick()), 1000);
+    this.ticking = setInterval(() => this.tick(), 1000);
     this.addEventListener("changed", () => this.drawPanel());
   }
 
   disconnectedCallback() {
-    this.stop?.abort();
     this.sizes?.disconnect();
     clearInterval(this.ticking);
   }
@@ -51,6 +47,14 @@ export class BelljarSession extends HTMLElement {
     return [...this.list.children].filter((child) => child.cell).map((child) => child.cell);
   }
 
+  /** Shows the time that has passed for what runs. */
+  tick() {
+    const running = document.hidden ? [] : this.running();
+    running.forEach((cell) => cell.tick());
+    if (running.length && this.tab === 1) this.drawPanel();
+  }
+
+  /** Requests the session and its last cells, at the beginning and after missed events. */
   async load() {
     try {
       const [session, page] = await Promise.all([get(this.path), get(`${this.path}/cells`)]);
@@ -110,9 +114,9 @@ export class BelljarSession extends HTMLElement {
     return element;
   }
 
+  /** Takes an event. The first one is `lagged`, and requests what was there before the stream. */
   receive({ change, cell, stream, text, end }) {
-    // The answer to the first request may be older than the stream.
-    if (change === "lagged") return void (this.wasLoaded ? this.load() : (this.wasLoaded = true));
+    if (change === "lagged") return void this.load();
     if (cell) {
       const isKnown = this.cells.has(cell);
       const element = this.element(cell);
@@ -152,8 +156,8 @@ export class BelljarSession extends HTMLElement {
   drawHead() {
     const { session } = this;
     const isOver = session.state === "ended";
-    // Only the client of such a session uses its interpreter.
-    const isFixed = isOver || session.is_feeds;
+    // Only the client of such a session uses its interpreter, and code that runs once has no session.
+    const isFixed = isOver || session.is_feeds || session.is_run;
     const isBusy = session.state === "running" || session.state === "waiting";
     const action = (name, label, work, isEnabled, kind) => append(button("", () => this.attempt(work), { class: kind ?? "", disabled: !isEnabled, "data-action": name, "aria-label": label, title: label }), [icon(name), h("span", { class: "label" }, label)]);
     fill(this.head,

@@ -32,17 +32,23 @@ export function timeline(element, cells, select) {
     mark.style.setProperty("width", `${Math.max(0.4, percent(stop) - percent(begin))}%`);
     return mark;
   };
+  const known = new Map([...element.querySelectorAll(".lane-row")].map((row) => [Number(row.dataset.number), row]));
   const rows = timed.map((cell) => {
     const stop = cell.ended ?? now;
     const lane = h("div", { class: "lane" },
       cell.began && cell.began - cell.queued > 5 ? bar("wait", cell.queued, cell.began) : null,
       bar(`bar ${cell.state}`, cell.began ?? cell.queued, stop),
       cell.calls.slice(0, 200).map((call) => bar(`tick ${call.status === "ok" ? "ok" : call.status === "running" ? "running" : "error"}`, call.began, call.began + call.duration_ms)));
-    return h("button", { type: "button", class: "lane-row", onclick: () => select(cell.number), "aria-label": `Cell ${cell.number}, ${cell.state}, ${duration(stop - (cell.began ?? cell.queued))}` },
+    const row = known.get(cell.number) ?? h("button", { type: "button", class: "lane-row", "data-number": cell.number, onclick: () => select(cell.number) });
+    row.setAttribute("aria-label", `Cell ${cell.number}, ${cell.state}, ${duration(stop - (cell.began ?? cell.queued))}`);
+    return fill(row,
       h("span", { class: "number" }, `[${cell.number}]`),
       h("span", { class: "lane-code mono" }, plainText(cell.code).trim().split("\n")[0].slice(0, 60)),
       lane,
       h("span", { class: "when" }, duration(stop - (cell.began ?? cell.queued))));
   });
-  fill(element, h("p", { class: "hint" }, `${clock(first)} – ${clock(end)}${breaks.length ? ", long pauses shortened" : ""}. Grey: waiting for a thread; marks below: calls of tools.`), h("div", { class: "timeline" }, rows));
+  const hint = `${clock(first)} – ${clock(end)}${breaks.length ? ", long pauses shortened" : ""}. Grey: waiting for a thread; marks below: calls of tools.`;
+  // Rows that stay in place keep the focus, while the time of what runs passes.
+  if (rows.length === known.size && rows.every((row, at) => row === element.lastElementChild.children[at])) element.firstElementChild.textContent = hint;
+  else fill(element, h("p", { class: "hint" }, hint), h("div", { class: "timeline" }, rows));
 }
