@@ -120,6 +120,7 @@ mod tests {
         for left in ["POLICY", "HASH'", "STYLE<", "SCRIPT<", "\"VERSION\""] {
             assert!(!page.contains(left), "{left}");
         }
+        eprintln!("bytes of the panel: {}", page.len());
         assert!(page.len() < 120_000, "{} bytes", page.len());
     }
 }

@@ -86,7 +86,9 @@ mod tests {
     #[test]
     fn files_are_small() {
         let bytes: usize = FILES.iter().map(|(_, _, content)| content.len()).sum();
-        assert!(bytes + include_str!("assets/index.html").len() <= 300_000, "{bytes} bytes");
+        let bytes = bytes + include_str!("assets/index.html").len();
+        eprintln!("bytes of the console in {} files: {bytes}", FILES.len() + 1);
+        assert!(bytes <= 300_000, "{bytes} bytes");
     }
 
     #[test]
