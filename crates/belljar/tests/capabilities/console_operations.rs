@@ -31,18 +31,20 @@ fn run(browser: &mut Browser, code: &str) {
     browser.evaluate("document.activeElement.blur()");
 }
 
-/// Presses the button of an operation, of which `HAS_ENDED` is then true once it has ended.
+/// Presses the button of an operation once it can be pressed. When the operation has ended, `HAS_ENDED` is true.
 fn press_button(browser: &mut Browser, action: &str) {
-    browser.wait_for(&format!("document.querySelector('[data-action={action}]').disabled === false"));
-    browser.evaluate(&format!(
+    browser.wait_for(&format!(
         "(() => {{
             const view = document.querySelector('belljar-session');
+            const button = view.querySelector('[data-action={action}]');
+            if (button.disabled) return false;
             window.hasEnded = false;
             view.attempt = async (work) => {{
                 await view.constructor.prototype.attempt.call(view, work);
                 window.hasEnded = true;
             }};
-            view.querySelector('[data-action={action}]').click();
+            button.click();
+            return true;
         }})()"
     ));
 }
