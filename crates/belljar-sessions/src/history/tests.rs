@@ -70,7 +70,7 @@ fn cells_that_run_are_counted_and_bounded() {
 }
 
 /// Returns the changes that a follower has received and not read.
-fn received(events: &mut tokio::sync::broadcast::Receiver<SessionEvent>) -> Vec<SessionChange> {
+fn received(events: &mut broadcast::Receiver<SessionEvent>) -> Vec<SessionChange> {
     std::iter::from_fn(|| events.try_recv().ok()).map(|event| event.change).collect()
 }
 
