@@ -1,6 +1,7 @@
 //! OpenTelemetry: a receiver of OTLP gets the spans, log records and metrics of servers.
 
 use std::collections::BTreeSet;
+use std::net::TcpListener;
 use std::process::Stdio;
 
 use belljar_testing::install::run;
@@ -34,7 +35,6 @@ pub(super) fn exporting(belljar: Belljar, receiver: &Receiver) -> Belljar {
         .env("OTEL_METRIC_EXPORT_INTERVAL", "100")
         .env("OTEL_BSP_SCHEDULE_DELAY", "100")
         .env("OTEL_BLRP_SCHEDULE_DELAY", "100")
-        .env("NO_PROXY", "127.0.0.1")
 }
 
 fn serve(belljar: Belljar) -> Wire {
@@ -462,14 +462,34 @@ fn nothing_is_exported_without_variables_and_grpc_is_refused() {
     assert!(run.stderr.contains("OTEL_EXPORTER_OTLP_PROTOCOL=grpc is not supported"), "{run:?}");
 }
 
+/// Returns the line with which a client begins.
+fn hello() -> String {
+    let client = json!({ "name": "tests", "version": "1" });
+    let params = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client });
+    format!("{}\n", json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params }))
+}
+
+#[test]
+fn collector_on_this_machine_is_reached_without_the_proxy() {
+    let receiver = Receiver::start();
+    let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", proxy.local_addr().unwrap());
+    let mut belljar = exporting(Belljar::new().arg("stdio"), &receiver);
+    for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"] {
+        belljar = belljar.env(name, &address);
+    }
+    let run = belljar.input(hello()).run();
+    assert_eq!(run.status, Some(0), "{run:?}");
+    assert!(receiver.headers().iter().any(|head| head.starts_with("POST /v1/metrics")), "{run:?}");
+    proxy.set_nonblocking(true).unwrap();
+    assert!(proxy.accept().is_err(), "the proxy was asked");
+}
+
 #[test]
 fn interval_of_zero_is_not_used() {
     let receiver = Receiver::start();
-    let client = json!({ "name": "tests", "version": "1" });
-    let params = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client });
-    let hello = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params });
     let belljar = exporting(Belljar::new().arg("stdio"), &receiver).env("OTEL_METRIC_EXPORT_INTERVAL", "0");
-    let run = belljar.input(format!("{hello}\n")).run();
+    let run = belljar.input(hello()).run();
     assert_eq!(run.status, Some(0), "{run:?}");
     assert!(run.stderr.contains("belljar: OTEL_METRIC_EXPORT_INTERVAL=0 is not a number of milliseconds"), "{run:?}");
     // At the end of the server.
