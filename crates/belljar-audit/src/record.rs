@@ -109,7 +109,8 @@ impl Record {
     /// Removes secrets, and bounds the texts that come from code and from servers.
     pub(crate) fn prepare(&mut self, scrub: &dyn Fn(String) -> String) {
         let Details { code, name, arguments, error, .. } = &mut self.details;
-        let clean = |text: &str, max: usize| shorten(&scrub(redact(text)), max);
+        // The server's own secrets first: a pattern may remove a part of one, whose rest would not be found then.
+        let clean = |text: &str, max: usize| shorten(&redact(&scrub(text.to_owned())), max);
         for (text, max) in [(name, MAX_NAME), (error, MAX_NAME), (arguments, MAX_ARGUMENTS)] {
             if let Some(given) = text {
                 *given = clean(given, max);

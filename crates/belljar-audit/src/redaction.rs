@@ -1,5 +1,5 @@
-//! Removes what looks like a secret from texts. Secrets that the server itself knows are removed by its own function:
-//! see [`AuditOptions::scrub`](crate::AuditOptions).
+//! Removes what looks like a secret from texts. Secrets that the server itself knows are removed before, by its own
+//! function: see [`AuditOptions::scrub`](crate::AuditOptions).
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -12,7 +12,8 @@ const REDACTED: &str = "[redacted]";
 /// The names of arguments, variables and headers whose values are secrets, as a part of the name.
 const SECRET_NAMES: &str = "passw(?:or)?d|passphrase|secret|token|api[-_]?key|apikey|access[-_]?key|private[-_]?key|authorization|cookie|credential";
 
-/// A pattern, and the number of its groups that stay.
+/// The patterns. Their first group stays. Keys and tokens may contain asterisks, which are in the place of the server's
+/// own secrets: the rest of a key of which one is a part is removed, too.
 static PATTERNS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
     let patterns = [
         // A value in quotes after such a name: JSON (also within a string), Python, a dictionary. It may be cut.
@@ -20,13 +21,13 @@ static PATTERNS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
         // A value without quotes: a query, a header, a form. Code has expressions there, which are not secrets.
         format!(r#"((?:^|[?&;\s"'])[\w.-]*(?:{SECRET_NAMES})[\w.-]*=)[^&\s"'()\[\]{{}},;]+"#),
         // Credentials of HTTP.
-        r"(\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,}".to_owned(),
+        r"(\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=*-]{8,}".to_owned(),
         // A user's password in an address.
         r"([a-z][a-z0-9+.-]*://[^\s/:@]*:)[^\s/@]+(?:@)".to_owned(),
         // Keys of well-known services, and signed tokens.
-        r"()\b(?:sk-|rk_live_|sk_live_|ghp_|gho_|ghs_|ghu_|github_pat_|glpat-|xox[abprs]-|AKIA|ASIA|AIza|hf_|npm_|pypi-)[A-Za-z0-9_-]{8,}"
+        r"()\b(?:sk-|rk_live_|sk_live_|ghp_|gho_|ghs_|ghu_|github_pat_|glpat-|xox[abprs]-|AKIA|ASIA|AIza|hf_|npm_|pypi-)[A-Za-z0-9_*-]{8,}"
             .to_owned(),
-        r"()\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?".to_owned(),
+        r"()\beyJ[A-Za-z0-9_*-]{8,}\.[A-Za-z0-9_*-]{4,}(?:\.[A-Za-z0-9_*-]*)?".to_owned(),
         r"(-----BEGIN [A-Z ]*PRIVATE KEY-----)(?s:.*?)(?:-----END|$)".to_owned(),
     ];
     let compiled = patterns.iter().map(|pattern| RegexBuilder::new(pattern).case_insensitive(true).build());
@@ -79,6 +80,11 @@ mod tests {
             ("postgres://ann:hunter2@db.example/x", "postgres://ann:[redacted]db.example/x"),
             ("key = 'sk-abcdefgh1234'", "key = '[redacted]'"),
             ("eyJhbGciOiJIUzI1.eyJzdWIiOiIx.abc", "[redacted]"),
+            // A secret of the server is a part of these.
+            ("key = 'sk-12****345678'", "key = '[redacted]'"),
+            ("Bearer ab****.123456", "Bearer [redacted]"),
+            ("eyJhbGciO****UzI1.****zdWIiOiIx.abc", "[redacted]"),
+            (r#"{"token": "a****b"}"#, r#"{"token": [redacted]}"#),
             ("tokens = tokenize(text)", "tokens = tokenize(text)"),
             ("token = next(stream)", "token = next(stream)"),
             ("max_tokens=500", "max_tokens=[redacted]"),
