@@ -30,6 +30,7 @@ use crate::execution::{CellResult, CellStatus, RunReport};
 use crate::exit_reason::ExitReason;
 use crate::files::{FileError, FileInfo, Range};
 use crate::held_cell::CellRecorder;
+use crate::install_record::InstallRecord;
 use crate::limits::Limits;
 use crate::mime::DisplayEvent;
 use crate::output::Stream;
@@ -366,9 +367,9 @@ pub trait CellObserver: Progress + Send + Sync {
         let _ = stage;
     }
 
-    /// Receives the names and versions of the packages that were installed for the code: `humanize 4.15.0`.
-    fn on_installed(&self, packages: &str) {
-        let _ = packages;
+    /// Receives the record of an installation of packages for the code that has changed something, or has failed.
+    fn on_install(&self, record: &InstallRecord) {
+        let _ = record;
     }
 
     /// Receives a message for debugging: why a package is not installed, what a helper cell raised.

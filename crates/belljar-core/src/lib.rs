@@ -21,6 +21,7 @@
 //! | `held_threads` | threads that code holds while it waits |
 //! | `connection` | records of the network use of code |
 //! | `connection_log` | those of one run or cell |
+//! | `install_record` | records of installations of packages |
 //! | `held_cell` | cells that hold their thread while they wait, and are recorded for another process |
 //! | `statistics` | numbers for the metrics of servers |
 //! | [`activity`] | what code does, for the audit log and for traces |
@@ -41,6 +42,7 @@ pub mod files;
 mod held_cell;
 mod held_threads;
 mod image_collector;
+mod install_record;
 pub mod kernel;
 mod kernel_error;
 mod limits;
@@ -80,6 +82,7 @@ pub use held_cell::{
 };
 pub use held_threads::{HeldThreads, HoldingWait};
 pub use image_collector::ImageCollector;
+pub use install_record::InstallRecord;
 pub use limits::{Limits, ParseSizeError, format_size, parse_size};
 pub use output::{Output, Stream};
 pub use output_collector::{OutputCollector, SavedOutput, TooMuchOutput};

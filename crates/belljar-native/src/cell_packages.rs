@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 
 use crate::kernel::NativeKernel;
 use crate::missing_dependency::missing_module;
-use crate::pip_installer::{InstallError, InstalledPackages};
+use crate::pip_installer::{self, InstallError, InstalledPackages};
 
 /// The time for a helper cell. The first one of a kernel compiles and imports its module, which on a busy machine takes
 /// seconds. A value that is not rendered in time is missing in the result.
@@ -311,9 +311,10 @@ fn install(
     deadline: Instant,
 ) -> Result<InstalledPackages, InstallError> {
     let packages: Vec<String> = requirements.iter().map(ToString::to_string).collect();
-    let installed = kernel.install_until(&packages, observer, deadline)?;
-    installed.report(observer);
-    Ok(installed)
+    let begin = Instant::now();
+    let installed = kernel.install_until(&packages, observer, deadline);
+    pip_installer::report(&installed, &packages, begin, observer);
+    installed
 }
 
 fn names<'a>(requirements: impl Iterator<Item = &'a Requirement>) -> Vec<String> {

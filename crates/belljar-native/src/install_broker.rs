@@ -16,7 +16,7 @@ use belljar_core::kernel::CellObserver;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::pip_installer::{InstallError, InstalledPackages, PipInstaller};
+use crate::pip_installer::{self, InstallError, InstalledPackages, PipInstaller};
 use crate::pip_requirement::PipRequirement;
 use crate::site_packages::SitePackages;
 
@@ -182,13 +182,16 @@ fn serve(
     let line = read_line(stream).map_err(InstallError::ReadRequest)?;
     let _ = received_at.set(Instant::now());
     let request: Request = serde_json::from_slice(&line).map_err(InstallError::ParseRequest)?;
-    let requirements = PipRequirement::parse_all(&request.install)?;
-    let installer = installer.ok_or(InstallError::Disabled)?;
-    let deadline = Instant::now() + installer.timeout;
-    let is_cancelled = || is_cancelled.load(Ordering::Acquire);
-    let installed = installer.install(&requirements, site, audience, &is_cancelled, deadline)?;
-    installed.report(audience);
-    Ok(installed.to_string())
+    let begin = Instant::now();
+    let install = || {
+        let requirements = PipRequirement::parse_all(&request.install)?;
+        let installer = installer.ok_or(InstallError::Disabled)?;
+        let is_cancelled = || is_cancelled.load(Ordering::Acquire);
+        installer.install(&requirements, site, audience, &is_cancelled, begin + installer.timeout)
+    };
+    let installed = install();
+    pip_installer::report(&installed, &request.install, begin, audience);
+    Ok(installed?.to_string())
 }
 
 /// Reads a line, which must arrive within [`REQUEST_TIMEOUT`]: the time until then counts towards the cell's time
@@ -217,14 +220,49 @@ fn read_line(mut stream: &UnixStream) -> std::io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use belljar_core::InstallStatistics;
-    use belljar_core::kernel::NullObserver;
+    use std::sync::mpsc::Receiver;
+
+    use belljar_core::kernel::{InputError, InputReply, NullObserver};
+    use belljar_core::progress::{NoProgress, ProgressStep, StepProgress};
+    use belljar_core::{InstallRecord, InstallStatistics, Stream};
+    use parking_lot::Mutex;
 
     use super::*;
     use crate::pip_installer::PackagePolicy;
 
+    /// Keeps the records of installations.
+    #[derive(Default)]
+    struct Installs(Mutex<Vec<InstallRecord>>);
+
+    impl Progress for Installs {
+        fn start(&self, step: ProgressStep) -> Box<dyn StepProgress> {
+            NoProgress.start(step)
+        }
+    }
+
+    impl CellObserver for Installs {
+        fn on_stream(&self, _: Stream, _: &[u8]) {}
+
+        fn on_install(&self, record: &InstallRecord) {
+            self.0.lock().push(record.clone());
+        }
+
+        fn request_input(&self, _: &str, _: bool) -> Result<Receiver<InputReply>, InputError> {
+            Err(InputError::Unavailable)
+        }
+    }
+
     /// Returns the broker's reply to a request.
     fn reply_to(request: &[u8], policy: Option<Arc<PackagePolicy>>) -> String {
+        observed_reply_to(request, policy, Arc::new(NullObserver))
+    }
+
+    /// Does the same for code with this observer.
+    fn observed_reply_to(
+        request: &[u8],
+        policy: Option<Arc<PackagePolicy>>,
+        audience: Arc<dyn CellObserver>,
+    ) -> String {
         let root = tempfile::tempdir().unwrap();
         let socket = root.path().join("pip");
         // The requests of these tests are refused before Python would be run.
@@ -239,7 +277,6 @@ mod tests {
         let mut stream = UnixStream::connect(&socket).unwrap();
         stream.write_all(request).unwrap();
         stream.shutdown(std::net::Shutdown::Write).unwrap();
-        let audience: Arc<dyn CellObserver> = Arc::new(NullObserver);
         broker.serve(&audience);
         let mut reply = String::new();
         stream.read_to_string(&mut reply).unwrap();
@@ -278,7 +315,11 @@ mod tests {
     fn policy_refuses_with_a_hint() {
         let policy: Arc<PackagePolicy> =
             Arc::new(|name| if name == "left-pad" { Err(format!("{name} is not allowed").into()) } else { Ok(()) });
-        let reply = reply_to(b"{\"install\": [\"Left_Pad>=1\"]}\n", Some(policy));
+        let installs: Arc<Installs> = Arc::default();
+        let reply = observed_reply_to(b"{\"install\": [\"Left_Pad>=1\"]}\n", Some(policy), installs.clone());
         assert_eq!(reply, "{\"error\":\"left-pad is not allowed\",\"hint\":\"choose another package\"}\n");
+        let records = installs.0.lock();
+        assert_eq!((records.len(), &*records[0].packages), (1, "Left_Pad>=1"));
+        assert_eq!(records[0].error.as_deref(), Some("left-pad is not allowed"));
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use belljar_core::kernel::CellObserver;
 use belljar_core::progress::ProgressStep;
-use belljar_core::{InstallStatistics, Progress};
+use belljar_core::{InstallRecord, InstallStatistics, Progress};
 
 use crate::installer_failure::InstallerFailure;
 use crate::pip_requirement::{PipRequirement, RequirementError};
@@ -85,14 +85,6 @@ impl InstalledPackages {
         self.0.extend(other.0);
     }
 
-    /// Reports the packages with their versions to the observer of the code, if there are any.
-    pub(crate) fn report(&self, observer: &dyn CellObserver) {
-        if !self.0.is_empty() {
-            let packages: Vec<String> = self.0.iter().map(|package| package.text().replacen("==", " ", 1)).collect();
-            observer.on_installed(&packages.join(", "));
-        }
-    }
-
     /// Returns the versions of the packages that `named` names, and the number of the others; `None` without any:
     /// `humanize 4.9.0 and 2 dependencies`.
     pub(crate) fn summary(&self, named: &[String]) -> Option<String> {
@@ -112,6 +104,24 @@ impl InstalledPackages {
         let asked = (!asked.is_empty()).then(|| asked.join(", "));
         let parts: Vec<String> = asked.into_iter().chain(others).collect();
         (!parts.is_empty()).then(|| parts.join(" and "))
+    }
+}
+
+/// Reports an installation of the packages `asked`, which began at `begin`, to the observer of the code, unless it has
+/// changed nothing.
+pub(crate) fn report(
+    installed: &Result<InstalledPackages, InstallError>,
+    asked: &[String],
+    begin: Instant,
+    observer: &dyn CellObserver,
+) {
+    match installed {
+        Ok(InstalledPackages(packages)) if packages.is_empty() => {}
+        Ok(InstalledPackages(packages)) => {
+            let packages: Vec<String> = packages.iter().map(|package| package.text().replacen("==", " ", 1)).collect();
+            observer.on_install(&InstallRecord::succeeded(packages.join(", "), begin));
+        }
+        Err(error) => observer.on_install(&InstallRecord::failed(asked.join(", "), error, begin)),
     }
 }
 

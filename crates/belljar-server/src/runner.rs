@@ -9,8 +9,8 @@ use belljar_core::activity::{CodeActivity, CodeKind, CodeOutcome, CpuClock};
 use belljar_core::kernel::{Backend, CellObserver, InputError, InputReply, KernelError, OneShotRequest};
 use belljar_core::progress::{ProgressStep, StepProgress};
 use belljar_core::{
-    Activity, CallCancellation, ConnectionLog, ConnectionRecord, ExitReason, Outcome, Progress, RecordedConnections,
-    RunStep, Stream,
+    Activity, CallCancellation, ConnectionLog, ConnectionRecord, ExitReason, InstallRecord, Outcome, Progress,
+    RecordedConnections, RunStep, Stream,
 };
 use belljar_sessions::{
     GuestThreadPool, JobTicket, ParkedWork, Permit, PoolFull, RunEnd, RunRecord, Sessions, Tenant, TenantKey,
@@ -372,8 +372,10 @@ impl CellObserver for OneShotClient {
         self.client.notifier().step(name);
     }
 
-    fn on_installed(&self, packages: &str) {
-        self.client.notifier().log(LoggingLevel::Info, "belljar", format!("installed {packages}"));
+    fn on_install(&self, record: &InstallRecord) {
+        if let Some(packages) = record.installed() {
+            self.client.notifier().log(LoggingLevel::Info, "belljar", format!("installed {packages}"));
+        }
     }
 
     fn on_connection(&self, record: &ConnectionRecord) {

@@ -8,7 +8,7 @@ use belljar_core::kernel::{CellObserver, InputError, InputReply};
 use belljar_core::mime::DisplayEvent;
 use belljar_core::progress::{ProgressStep, StepProgress};
 use belljar_core::{
-    CellWatcher, ConnectionRecord, EncodedValue, FunctionCall, Progress, ReplySender, RunReport, Stream,
+    CellWatcher, ConnectionRecord, EncodedValue, FunctionCall, InstallRecord, Progress, ReplySender, RunReport, Stream,
 };
 
 use crate::run::ToolRun;
@@ -58,8 +58,8 @@ impl CellObserver for ToolObserver {
         self.inner.on_stage(stage);
     }
 
-    fn on_installed(&self, packages: &str) {
-        self.inner.on_installed(packages);
+    fn on_install(&self, record: &InstallRecord) {
+        self.inner.on_install(record);
     }
 
     fn on_debug(&self, message: &str) {

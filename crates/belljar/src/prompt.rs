@@ -143,7 +143,7 @@ fn install_imports(
         Ok(needs) if needs.is_empty() => Vec::new(),
         Ok(needs) => {
             match install(running, interrupts, &needs) {
-                Ok(CellPackages { installed, refused }) => {
+                Ok(CellPackages { installed, refused, .. }) => {
                     refused.iter().for_each(|reason| warn(reason));
                     if !installed.is_empty() && context.shows_notes {
                         print_note(&format!("installed {installed}"));

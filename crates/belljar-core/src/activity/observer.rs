@@ -12,6 +12,7 @@ use super::trace::{Attributes, KeyValue, SpanName};
 use crate::connection::ConnectionRecord;
 use crate::exchange::{EncodedValue, FunctionCall};
 use crate::execution::RunReport;
+use crate::install_record::InstallRecord;
 use crate::kernel::{CellObserver, InputError, InputReply};
 use crate::mime::DisplayEvent;
 use crate::output::Stream;
@@ -58,6 +59,17 @@ fn details(record: &ConnectionRecord) -> Details {
         duration: Some(Duration::from_millis(record.duration_ms)),
         bytes_sent: Some(record.bytes_sent),
         bytes_received: Some(record.bytes_received),
+        ..Details::default()
+    }
+}
+
+/// Returns the fields of a record. The packages are not known if the code's declaration of them cannot be read.
+fn install_details(InstallRecord { packages, duration, error }: &InstallRecord) -> Details {
+    Details {
+        name: Some(packages.clone()).filter(|packages| !packages.is_empty()),
+        outcome: Some(if error.is_some() { "failed" } else { "success" }.into()),
+        error: error.clone(),
+        duration: Some(*duration),
         ..Details::default()
     }
 }
@@ -110,11 +122,9 @@ impl CellObserver for ActivityObserver {
         self.inner.on_stage(stage);
     }
 
-    fn on_installed(&self, packages: &str) {
-        self.activity
-            .scope()
-            .record(Event::Install, || Details { name: Some(packages.to_owned()), ..Details::default() });
-        self.inner.on_installed(packages);
+    fn on_install(&self, record: &InstallRecord) {
+        self.activity.scope().record(Event::Install, || install_details(record));
+        self.inner.on_install(record);
     }
 
     fn on_debug(&self, message: &str) {

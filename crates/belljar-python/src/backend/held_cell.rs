@@ -16,7 +16,7 @@ use belljar_core::mime::DisplayEvent;
 use belljar_core::progress::{ProgressStep, StepProgress};
 use belljar_core::{
     CellRecorder, ConnectionRecord, EncodedValue, FunctionCall, HeldSnapshot, HeldWait, HeldWaitDecision, HeldWaitKind,
-    Limits, Progress, ReplySender, RunReport, Stream,
+    InstallRecord, Limits, Progress, ReplySender, RunReport, Stream,
 };
 use belljar_emscripten::recording::SleepSaver;
 use belljar_emscripten::termination::Termination;
@@ -295,8 +295,8 @@ impl CellObserver for ReplayObserver {
         self.inner.on_stage(stage);
     }
 
-    fn on_installed(&self, packages: &str) {
-        self.inner.on_installed(packages);
+    fn on_install(&self, record: &InstallRecord) {
+        self.inner.on_install(record);
     }
 
     fn on_debug(&self, message: &str) {

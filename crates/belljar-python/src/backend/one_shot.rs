@@ -1,12 +1,13 @@
 //! `run_once`: code in an interpreter of its own, restored from an image with its packages. IPython is not involved.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use belljar_core::activity::trace::SpanName;
 use belljar_core::kernel::{CellObserver, CompletedRun, KernelError, KernelSnapshot, OneShotRequest};
 use belljar_core::{
-    CallCancellation, Execution, ExitReason, ImageCollector, Limits, Outcome, RunReport, RunRequest, RunStep,
-    TOOLS_MODULE, WaitingRun, Waker, WakingInterruptHandle,
+    CallCancellation, Execution, ExitReason, ImageCollector, InstallRecord, Limits, Obstacle, Outcome, RunReport,
+    RunRequest, RunStep, TOOLS_MODULE, WaitingRun, Waker, WakingInterruptHandle,
 };
 use belljar_emscripten::console::{self, OutputSink};
 use belljar_packages::{Dependencies, GeneralHint as _, InferredDependency, Requirement};
@@ -23,7 +24,7 @@ use super::wait_clock::WaitClock;
 use super::{Shared, core_stream, waiting_run};
 use crate::image::Image;
 use crate::install::{
-    FailedRun, ImageForRepetition, InstalledPackages, PrepareOptions, RuntimeInstaller, pip_installs,
+    FailedRun, ImageForRepetition, InstalledPackages, PrepareOptions, RuntimeInstaller, pip_installs, record_of_missing,
 };
 use crate::interpreter::{Interpreter, Renewal, Streams};
 use crate::isolation::InterpreterProcesses;
@@ -52,26 +53,25 @@ pub(super) fn begin(
     // Modules that are imported beforehand would not see the placeholders of secrets.
     options.preload &= backend.network.as_ref().is_none_or(|network| network.secrets().is_empty());
     observer.on_stage(SpanName::Image);
+    let begin = Instant::now();
     let image = python.needs(&code, &options, &**installer).and_then(|needs| {
         report.dependencies = names(needs.required());
         // The lines report what is wrong with them.
-        let image = match prepare_pip_installs(&runtime, &backend, &code, &mut options, &*observer) {
-            Some((image, prepared)) => {
+        let (image, all) = match prepare_pip_installs(&runtime, &backend, &code, &mut options, &*observer) {
+            Some((image, all, prepared)) => {
                 dependencies.extend(prepared);
-                image
+                (image, Some(all))
             }
-            None => python.image_for(&needs, &options, &**installer, &*observer)?,
+            None => (python.image_for(&needs, &options, &**installer, &*observer)?, None),
         };
         report.dependencies = installed_names(&needs, &image);
-        let installed = InstalledPackages::new(image.packages(), &needs);
-        if !installed.is_empty() {
-            observer.on_installed(&installed.to_string());
-        }
+        report_installation(&image, all.as_ref().unwrap_or(&needs), begin, &*observer);
         Ok(image)
     });
     let image = match image {
         Ok(image) => image,
         Err(error) if error.is_about_packages() => {
+            observer.on_install(&InstallRecord::failed(report.dependencies.join(", "), &error, begin));
             report.outcome = Outcome::InstallError(error.with_general_hint());
             let completed = CompletedRun { report, interpreter: Box::new(()) };
             return Ok(RunStep::Completed(Box::new(completed)));
@@ -102,16 +102,31 @@ pub(super) fn begin(
     Box::new(run).attempt()
 }
 
+/// Reports the packages of an image that was made for these needs, and those that it lacks.
+fn report_installation(image: &Image, needs: &Dependencies, begin: Instant, observer: &dyn CellObserver) {
+    let installed = InstalledPackages::new(image.packages(), needs);
+    if !installed.is_empty() {
+        observer.on_install(&InstallRecord::succeeded(installed, begin));
+    }
+    let missing = needs.inferred.iter().filter_map(|inferred| {
+        let reason = image.missing_modules().get(&inferred.module)?;
+        Some((inferred.requirement.name(), reason.as_str()))
+    });
+    if let Some(record) = record_of_missing(missing, begin) {
+        observer.on_install(&record);
+    }
+}
+
 /// Prepares the packages that the code installs by pip, as far as that is written out: a process of its own gets
-/// packages before its code runs only. Returns their image with the requirements, which are then in `options`. Returns
-/// `None` if there are none, or something is wrong with them.
+/// packages before its code runs only. Returns their image, all needs, and the requirements, which are then in `options`.
+/// Returns `None` if there are none, or something is wrong with them.
 fn prepare_pip_installs(
     runtime: &PythonRuntime,
     backend: &Shared,
     code: &str,
     options: &mut PrepareOptions,
     observer: &dyn CellObserver,
-) -> Option<(Image, Vec<String>)> {
+) -> Option<(Image, Dependencies, Vec<String>)> {
     backend.processes.as_ref()?;
     let requirements = pip_installs(code).concat();
     if requirements.is_empty() {
@@ -124,7 +139,7 @@ fn prepare_pip_installs(
     let needs = python.needs(code, &all, &**installer).ok()?;
     let image = python.image_for(&needs, &all, &**installer, observer).ok()?;
     *options = all;
-    Some((image, texts))
+    Some((image, needs, texts))
 }
 
 /// Returns the options for code with these packages, in addition to those of the runtime.
@@ -236,10 +251,10 @@ impl OneShotRun {
     fn limited_installer(&self) -> RuntimeInstaller {
         let PythonRuntime { python, installer, .. } = &self.runtime;
         let available = self.image.packages();
-        let reported =
-            if pip_installs(&self.request.code).is_empty() { available.clone() } else { PackageSet::empty() };
+        let present = if pip_installs(&self.request.code).is_empty() { available.clone() } else { PackageSet::empty() };
         let progress = self.observer.clone();
-        let limited = RuntimeInstaller::with_packages(python, reported, installer.clone(), progress);
+        let limited = RuntimeInstaller::with_packages(python, present, installer.clone(), progress);
+        let limited = limited.with_observer(self.observer.clone()).without_reports_of(available.clone());
         limited.limit_to(available.clone());
         limited
     }
@@ -258,18 +273,24 @@ impl OneShotRun {
         {
             let PythonRuntime { python, installer, .. } = &self.runtime;
             let has_effects = attempt.has_effects(&self.backend);
+            let begin = Instant::now();
             let failed = FailedRun { code: &self.request.code, image: &self.image, error, has_effects };
             match python.image_for_repetition(&failed, &mut self.options, &**installer, &*self.observer) {
                 Ok(None) => {}
                 Ok(Some(ImageForRepetition { image: next, installed, needs })) => {
-                    self.observer.on_installed(&installed.to_string());
+                    self.observer.on_install(&InstallRecord::succeeded(&installed, begin));
                     self.report.dependencies = installed_names(&needs, &next);
                     self.left = self.left.without_time(execution.statistics.run);
                     self.image = next;
                     self.repetitions += 1;
                     return self.attempt();
                 }
-                Err(missing) => self.report.missing_dependency = Some(missing),
+                Err(missing) => {
+                    if let Obstacle::NotInstallable(reason) = &missing.obstacle {
+                        self.observer.on_install(&InstallRecord::failed(&missing.package, reason, begin));
+                    }
+                    self.report.missing_dependency = Some(missing);
+                }
             }
         }
         Ok(RunStep::Completed(Box::new(self.complete(attempt, execution))))

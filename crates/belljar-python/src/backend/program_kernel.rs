@@ -13,8 +13,8 @@ use belljar_core::mime::DisplayEvent;
 use belljar_core::progress::{ProgressStep, StepProgress};
 use belljar_core::{
     CallCancellation, CellResult, CellStatus, CellStep, ConnectionRecord, EncodedValue, ExitReason, FunctionCall,
-    OutputCollector, Progress, ReplySender, RestoredRun, RunStep, SavedOutput, SessionFolder, Stream, WaitingRun,
-    Waker,
+    InstallRecord, OutputCollector, Progress, ReplySender, RestoredRun, RunStep, SavedOutput, SessionFolder, Stream,
+    WaitingRun, Waker,
 };
 
 use super::{WasmBackend, waiting_run};
@@ -225,8 +225,8 @@ impl CellObserver for ProgramObserver {
         self.inner.on_stage(stage);
     }
 
-    fn on_installed(&self, packages: &str) {
-        self.inner.on_installed(packages);
+    fn on_install(&self, record: &InstallRecord) {
+        self.inner.on_install(record);
     }
 
     fn on_debug(&self, message: &str) {

@@ -1,12 +1,13 @@
 //! A cell that runs in a session's kernel: its packages, its connections to the host, and its result.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use belljar_core::activity::trace::SpanName;
 use belljar_core::kernel::{CellError, CellObserver, CellRequest, KernelError};
 use belljar_core::{
-    CellResult, CellStatus, CellStep, EncodedValue, Outcome, OutputCollector, Progress, Stream, TOOLS_MODULE, Waker,
+    CellResult, CellStatus, CellStep, EncodedValue, InstallRecord, Outcome, OutputCollector, Progress, Stream,
+    TOOLS_MODULE, Waker,
 };
 use belljar_packages::{Dependencies, GeneralHint as _, Requirement, shorten_message};
 use serde_json::Value;
@@ -22,7 +23,7 @@ use super::session_kernel::{WasmKernel, exit_reason};
 use super::wait_clock::WaitClock;
 use crate::guest_protocol::ShellCell;
 use crate::host_calls::HostCall;
-use crate::install::{CellPackages, RuntimeInstaller, pip_installs};
+use crate::install::{CellPackages, RuntimeInstaller, pip_installs, record_of_missing};
 use crate::network::{self, ObservedConnections};
 use crate::steps::Step;
 
@@ -238,6 +239,7 @@ impl WasmKernel {
         }
         let needs = runtime.python.needs_of_cell(&cell.code, &self.packages, &modules, &*runtime.installer);
         let mut names = Vec::new();
+        let begin = Instant::now();
         let installed = needs.and_then(|needs| {
             if needs.is_empty() {
                 return Ok(CellPackages::default());
@@ -248,13 +250,20 @@ impl WasmKernel {
         });
         let report_failure = |reason: &str| notify(&format!("[not installed: {reason}]\n"), observer, outputs);
         match installed {
-            Ok(CellPackages { installed, refused }) => {
+            Ok(CellPackages { installed, refused, missing }) => {
                 refused.iter().for_each(|reason| report_failure(reason));
                 if !installed.is_empty() {
-                    observer.on_installed(&installed.to_string());
+                    observer.on_install(&InstallRecord::succeeded(&installed, begin));
+                }
+                let missing = missing.iter().map(|missing| (&*missing.name, &*missing.reason));
+                if let Some(record) = record_of_missing(missing, begin) {
+                    observer.on_install(&record);
                 }
             }
-            Err(error) => report_failure(&error.with_general_hint()),
+            Err(error) => {
+                report_failure(&error.with_general_hint());
+                observer.on_install(&InstallRecord::failed(names.join(", "), &error, begin));
+            }
         }
         names
     }
@@ -304,10 +313,12 @@ impl WasmKernel {
         if tried.iter().any(|name| name == inferred.requirement.name()) {
             return;
         }
+        let name = inferred.requirement.name().to_owned();
         let needs = Dependencies { inferred: vec![inferred], ..Dependencies::default() };
+        let begin = Instant::now();
         let text = match self.interpreter.install(installer, &needs, observer) {
             Ok(CellPackages { installed, .. }) if !installed.is_empty() => {
-                observer.on_installed(&installed.to_string());
+                observer.on_install(&InstallRecord::succeeded(&installed, begin));
                 format!("[installed {installed}, which provides {module}: run the cell again]\n")
             }
             result => {
@@ -316,6 +327,7 @@ impl WasmKernel {
                     Err(error) => Some(shorten_message(&error.with_general_hint())),
                 };
                 let reason = reason.unwrap_or_else(|| format!("no package provides {module}"));
+                observer.on_install(&InstallRecord::failed(name, &reason, begin));
                 format!("[not installed: {reason}]\n")
             }
         };

@@ -1,7 +1,9 @@
 //! The list of installed packages that users see.
 
 use std::fmt;
+use std::time::Instant;
 
+use belljar_core::InstallRecord;
 use belljar_packages::Dependencies;
 
 use crate::packages::PackageSet;
@@ -46,6 +48,17 @@ impl InstalledPackages {
     pub fn is_empty(&self) -> bool {
         self.named.is_empty() && self.dependencies == 0
     }
+}
+
+/// Returns the record of packages that were not installed, by their names and the reasons, if there are any.
+pub(crate) fn record_of_missing<'a>(
+    missing: impl Iterator<Item = (&'a str, &'a str)>,
+    begin: Instant,
+) -> Option<InstallRecord> {
+    // Hints are on lines of their own.
+    let first_line = |reason: &'a str| reason.lines().next().unwrap_or_default();
+    let (names, reasons): (Vec<&str>, Vec<&str>) = missing.map(|(name, reason)| (name, first_line(reason))).unzip();
+    (!names.is_empty()).then(|| InstallRecord::failed(names.join(", "), reasons.join("; "), begin))
 }
 
 impl fmt::Display for InstalledPackages {

@@ -22,6 +22,7 @@ use crate::packages::{PackageSet, SupplyError, UnpackedWheel, WheelFile, WheelId
 use crate::python::Python;
 
 pub use installed_packages::InstalledPackages;
+pub(crate) use installed_packages::record_of_missing;
 pub use missing_dependency::{FailedRun, ImageForRepetition};
 pub(crate) use pip_installs::pip_installs;
 pub use runtime_installer::{CellPackages, RuntimeInstaller};

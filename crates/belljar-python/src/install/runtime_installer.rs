@@ -6,8 +6,8 @@
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use belljar_core::Progress;
 use belljar_core::kernel::CellObserver;
+use belljar_core::{InstallRecord, Progress};
 use belljar_emscripten::fs::{Filesystem, Layer, LayerContent, Quota};
 use belljar_packages::{
     Dependencies, GeneralHint as _, InstallError, InstalledPackage, MissingPackage, PackageRequest, Requirement,
@@ -41,6 +41,8 @@ pub struct RuntimeInstaller {
     progress: Arc<dyn Progress>,
     /// Receives what the code itself installs.
     observer: Option<Arc<dyn CellObserver>>,
+    /// The packages that the observer has received.
+    reported: PackageSet,
     /// True if the code asks again for what is installed.
     is_preparation: bool,
     /// The packages of the interpreter, but for those that were prepared and not asked for.
@@ -57,6 +59,8 @@ pub struct CellPackages {
     pub installed: InstalledPackages,
     /// The reasons why packages were not installed whose names resemble those of well-known ones.
     pub refused: Vec<String>,
+    /// The packages that were not installed, with the refused ones.
+    pub missing: Vec<MissingPackage>,
 }
 
 /// The guest's request.
@@ -113,6 +117,7 @@ impl RuntimeInstaller {
             source,
             progress,
             observer: None,
+            reported: PackageSet::empty(),
             is_preparation: false,
             set: Mutex::new(set),
             available: Mutex::default(),
@@ -129,6 +134,12 @@ impl RuntimeInstaller {
     #[must_use]
     pub fn with_observer(self, observer: Arc<dyn CellObserver>) -> Self {
         Self { observer: Some(observer), ..self }
+    }
+
+    /// Does not report these packages, of which the observer knows.
+    #[must_use]
+    pub(crate) fn without_reports_of(self, reported: PackageSet) -> Self {
+        Self { reported, ..self }
     }
 
     /// Installs the packages that a cell needs, before it runs, and adds their files to `files`.
@@ -157,8 +168,8 @@ impl RuntimeInstaller {
             let is_named = needs.required().chain(&needs.optional).any(|named| named.name() == package.name);
             installed.add(&package.name, &package.version, is_named);
         }
-        let lookalikes = missing.into_iter().filter(|missing| missing.is_lookalike);
-        Ok(CellPackages { installed, refused: lookalikes.map(|missing| missing.reason).collect() })
+        let lookalikes = missing.iter().filter(|missing| missing.is_lookalike);
+        Ok(CellPackages { installed, refused: lookalikes.map(|missing| missing.reason.clone()).collect(), missing })
     }
 
     /// Limits what the code can install to these packages, which its interpreter has already, and to those that consist
@@ -177,13 +188,14 @@ impl RuntimeInstaller {
     pub fn packages(&self) -> PackageSet {
         self.set.lock().clone()
     }
-}
 
-impl HostCall for RuntimeInstaller {
-    fn call(&self, request: &RawValue, context: &mut HostCallContext<'_>) -> Result<Box<RawValue>, CallError> {
+    /// Installs what the code asks for.
+    fn install_asked(
+        &self,
+        asked: &InstallRequest,
+        context: &mut HostCallContext<'_>,
+    ) -> Result<InstallReport, CallError> {
         let refused = |reason: &str| CallError::Refused(reason.to_owned());
-        let asked: InstallRequest = serde_json::from_str(request.get())
-            .map_err(|_| refused("the request of `install` is not a list of requirements"))?;
         if asked.requirements.len() + asked.modules.len() > MAX_REQUIREMENTS {
             return Err(CallError::Refused(format!("more than {MAX_REQUIREMENTS} requirements in one call")));
         }
@@ -229,10 +241,40 @@ impl HostCall for RuntimeInstaller {
             }
         };
         *self.set.lock() = after;
-        if let Some(observer) = self.observer.as_ref().filter(|_| !report.installed.is_empty()) {
-            let installed = report.installed.iter().map(|Package { name, version }| format!("{name} {version}"));
-            observer.on_installed(&installed.collect::<Vec<_>>().join(", "));
+        Ok(report)
+    }
+
+    /// Reports to the observer what the code has installed, or failed to install.
+    fn report(&self, asked: &InstallRequest, result: &Result<InstallReport, CallError>, begin: Instant) {
+        let Some(observer) = &self.observer else { return };
+        match result {
+            Ok(report) => {
+                let is_reported = |package: &Package| {
+                    self.reported.wheel_ids().any(|id| id.name == package.name && id.version == package.version)
+                };
+                let installed = report.installed.iter().filter(|package| !is_reported(package));
+                let installed: Vec<_> =
+                    installed.map(|Package { name, version }| format!("{name} {version}")).collect();
+                if !installed.is_empty() {
+                    observer.on_install(&InstallRecord::succeeded(installed.join(", "), begin));
+                }
+            }
+            Err(error) => {
+                let asked: Vec<&str> = asked.requirements.iter().chain(&asked.modules).map(String::as_str).collect();
+                observer.on_install(&InstallRecord::failed(asked.join(", "), error, begin));
+            }
         }
+    }
+}
+
+impl HostCall for RuntimeInstaller {
+    fn call(&self, request: &RawValue, context: &mut HostCallContext<'_>) -> Result<Box<RawValue>, CallError> {
+        let begin = Instant::now();
+        let asked: InstallRequest = serde_json::from_str(request.get())
+            .map_err(|_| CallError::Refused("the request of `install` is not a list of requirements".into()))?;
+        let result = self.install_asked(&asked, context);
+        self.report(&asked, &result, begin);
+        let report = result?;
         if !(report.installed.is_empty() && report.removed.is_empty()) {
             // A replay gets the reply and not the files.
             context.set_incomplete("it installed a package while it ran");

@@ -6,7 +6,9 @@ use std::sync::{Arc, OnceLock, mpsc};
 
 use belljar_core::kernel::{CellObserver, INPUT_TIMEOUT, InputError, InputReply};
 use belljar_core::progress::{ProgressStep, StepProgress};
-use belljar_core::{ConnectionLog, ConnectionRecord, EncodedValue, Progress, RecordedConnections, RunReport, Stream};
+use belljar_core::{
+    ConnectionLog, ConnectionRecord, EncodedValue, InstallRecord, Progress, RecordedConnections, RunReport, Stream,
+};
 use belljar_sessions::{Run, RunAnswer};
 use parking_lot::{Mutex, MutexGuard};
 use rmcp::model::LoggingLevel;
@@ -213,9 +215,11 @@ impl CellObserver for Shared {
         self.attached().notifier.step(name);
     }
 
-    fn on_installed(&self, packages: &str) {
-        let notifier = self.attached().notifier.clone();
-        notifier.log(LoggingLevel::Info, "belljar", format!("installed {packages}"));
+    fn on_install(&self, record: &InstallRecord) {
+        if let Some(packages) = record.installed() {
+            let notifier = self.attached().notifier.clone();
+            notifier.log(LoggingLevel::Info, "belljar", format!("installed {packages}"));
+        }
     }
 
     fn on_connection(&self, record: &ConnectionRecord) {

@@ -8,8 +8,8 @@ use belljar_core::kernel::{CellObserver, InputError, InputReply};
 use belljar_core::mime::DisplayEvent;
 use belljar_core::progress::{ProgressStep, StepProgress};
 use belljar_core::{
-    CellWatcher, ConnectionRecord, EncodedValue, FunctionCall, OperatorAnswer, Progress, ReplySender, RunReport,
-    Stream, ToolCallEvent,
+    CellWatcher, ConnectionRecord, EncodedValue, FunctionCall, InstallRecord, OperatorAnswer, Progress, ReplySender,
+    RunReport, Stream, ToolCallEvent,
 };
 
 use super::cell::CellRecord;
@@ -49,9 +49,11 @@ impl CellObserver for WatchedObserver {
         self.inner.on_phase(name);
     }
 
-    fn on_installed(&self, packages: &str) {
-        self.record.on_installed(packages);
-        self.inner.on_installed(packages);
+    fn on_install(&self, record: &InstallRecord) {
+        if let Some(packages) = record.installed() {
+            self.record.on_installed(packages);
+        }
+        self.inner.on_install(record);
     }
 
     fn on_debug(&self, message: &str) {
