@@ -29,8 +29,14 @@ pub fn digest(id: &str) -> String {
 /// wait for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Identifier {
-    /// The number of a run or cell in its process.
-    Number(u64),
+    /// A run or cell of a process: the number of the record of its server's start, and the number of the run in the
+    /// process. The two are unique in a chain, which several processes may have continued.
+    Run {
+        /// The number of the record.
+        server: u64,
+        /// The number of the run.
+        number: u64,
+    },
     /// The digest of an ID that gives access: see [`digest`].
     Secret([u8; DIGEST_LENGTH / 2]),
     /// The SHA-256 of code.
@@ -56,7 +62,7 @@ impl Identifier {
 impl fmt::Display for Identifier {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Number(number) => write!(formatter, "{number}"),
+            Self::Run { server, number } => write!(formatter, "{server}.{number}"),
             Self::Secret(bytes) => formatter.write_str(&hex::encode(bytes)),
             Self::Code(bytes) => formatter.write_str(&hex::encode(bytes)),
         }
@@ -101,7 +107,7 @@ mod tests {
     #[test]
     fn identifiers_are_written_as_text() {
         let written = |identifier| serde_json::to_value(identifier).unwrap();
-        assert_eq!(written(Identifier::Number(17)), "17");
+        assert_eq!(written(Identifier::Run { server: 2, number: 17 }), "2.17");
         assert_eq!(written(Identifier::for_secret("an ID")), digest("an ID"));
         assert_eq!(written(Identifier::for_code("1 + 1")), sha256("1 + 1"));
     }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::chain::Hash;
+use crate::digest::Identifier;
 use crate::event::Event;
 use crate::file::FileSink;
 use crate::record::{Details, Record};
@@ -87,6 +88,8 @@ pub(crate) struct Shared {
     failure: Mutex<Option<String>>,
     mode: FailureMode,
     with_code: bool,
+    /// The number of the record of the start of this process.
+    server: AtomicU64,
     runs: AtomicU64,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -157,12 +160,14 @@ impl Audit {
             failure: Mutex::default(),
             mode: failure,
             with_code,
+            server: AtomicU64::new(0),
             runs: AtomicU64::new(0),
             thread: Mutex::default(),
         });
         let mut writer =
             Writer { shared: shared.clone(), sinks, head, scrub, on_failure, unsynced: None, has_sync_failed: false };
         writer.write(batch);
+        shared.server.store(writer.head.number, Ordering::Relaxed);
         if let Err(error) = writer.flush() {
             if failure == FailureMode::Stop {
                 return Err(std::io::Error::other(error));
@@ -184,9 +189,13 @@ impl Audit {
         self.0.as_ref().is_some_and(|shared| shared.with_code)
     }
 
-    /// Returns a number for a run or a cell, which is unique in this process.
-    pub fn next_run(&self) -> u64 {
-        self.0.as_ref().map_or(0, |shared| shared.runs.fetch_add(1, Ordering::Relaxed) + 1)
+    /// Returns the name of another run or cell, which is unique in the chain.
+    pub fn next_run(&self) -> Identifier {
+        let load = |shared: &Arc<Shared>| {
+            (shared.server.load(Ordering::Relaxed), shared.runs.fetch_add(1, Ordering::Relaxed) + 1)
+        };
+        let (server, number) = self.0.as_ref().map_or((0, 0), load);
+        Identifier::Run { server, number }
     }
 
     /// Queues a record, which `make` creates if there is a log. Does not block.

@@ -13,6 +13,8 @@ use crate::verify::{Lines, number_of};
 pub struct Filter {
     /// A session, by its ID, or by its digest or the beginning of that, such as its handle in the console.
     pub session: Option<String>,
+    /// A run or cell, by its name in records, or by the ID of a run that can wait on the disk.
+    pub run: Option<String>,
     /// The beginning of names of events: `tool`, `tool.end`.
     pub events: Vec<String>,
     /// The earliest time, in RFC 3339 and UTC: texts of one form are in the order of their times.
@@ -34,7 +36,9 @@ impl Filter {
             let rest = text("event").strip_prefix(wanted.trim_end_matches('.'));
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
+        let is_run = |wanted: &String| text("run") == wanted || text("run") == digest(wanted);
         self.session.as_ref().is_none_or(is_session)
+            && self.run.as_ref().is_none_or(is_run)
             && (self.events.is_empty() || self.events.iter().any(is_event))
             && self.since.as_deref().is_none_or(|since| text("time") >= since)
     }

@@ -40,7 +40,7 @@ pub struct Details {
     /// The digest of the session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<Identifier>,
-    /// The number of the run or cell in this process, or the digest of a run that survives it.
+    /// The run or cell of this process, or the digest of a run that survives it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<Identifier>,
     /// The SHA-256 of the code.

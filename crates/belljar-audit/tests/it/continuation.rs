@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use belljar_audit::{FileError, FileSink, Filter, earliest_time, records};
+use belljar_audit::{Details, Event, FileError, FileSink, Filter, Record, earliest_time, records};
 
 use super::{check, lines, record, start, stop_record, write};
 
@@ -17,6 +17,31 @@ fn chain_goes_on_in_the_next_process() {
         assert!(found.is_intact() && found.is_complete, "{found:?}");
         assert_eq!(found.records, 1 + processes * 4);
     }
+}
+
+#[test]
+fn runs_of_several_processes_have_names_of_their_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.log");
+    let mut names = Vec::new();
+    for _ in 0..2 {
+        let audit = start(&path, None);
+        for run in [audit.next_run(), audit.next_run()] {
+            audit.record(|| Record::new(Event::RunEnd, Details { run: Some(run), ..Details::default() }));
+            names.push(run.to_string());
+        }
+        audit.close(stop_record);
+    }
+    // Records 2 and 6 are those of the starts.
+    assert_eq!(names, ["2.1", "2.2", "6.1", "6.2"]);
+    let mut found = Vec::new();
+    let filter = Filter { run: Some("6.1".into()), ..Filter::default() };
+    records(&[path], &filter, |_, record| {
+        found.push(record["seq"].clone());
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(found, [7]);
 }
 
 #[test]

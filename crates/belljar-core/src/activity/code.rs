@@ -132,7 +132,7 @@ impl CodeActivity {
     pub fn resumed(scope: &Scope, kind: CodeKind, code: &str, clock: CpuClock) -> Self {
         let Some(context) = &scope.0 else { return Self::default() };
         if context.run.get().is_none() && context.activity.audit.is_on() {
-            let _ = context.run.set(Identifier::Number(context.activity.audit.next_run()));
+            let _ = context.run.set(context.activity.audit.next_run());
         }
         Self(Some(Arc::new(State {
             scope: scope.clone(),
