@@ -66,11 +66,12 @@ events! {
     ApprovalAnswer = "approval.answer", "`belljar runs` has answered a question of a run, or cancelled it (`outcome`)";
     /// An operator has used the admin API.
     OperatorAction = "operator.action",
-        "an operator (`owner`) has used the console or the admin API to change something or to read a file; `name` is the operation, `arguments` its request, `outcome` its status";
+        "an operator (`owner`) has used the console or the admin API to change something, to read a file or to list variables; `name` is the operation, `arguments` its request, `outcome` its status";
     /// A connection or an HTTP request of code.
     Connection = "connection", "a connection or an HTTP request of code has ended, or was refused";
     /// An installation of packages.
-    Install = "install", "packages were installed for code (`name`)";
+    Install = "install",
+        "packages (`name`) were installed for code, also from the cache; `outcome` is `success`, or `failed` with the reason as `error`";
     /// A request or a call was refused because of a limit.
     Refusal = "refusal", "a request or a call was refused because of a limit of the server (`name`)";
     /// A request was refused because of its sender.
@@ -87,8 +88,9 @@ events! {
     SessionEnd = "session.end", "a session has ended: `cleared` by its client, or `expired`";
     /// A session was put on the disk.
     SessionSleep = "session.sleep", "a session's interpreter was put on the disk";
-    /// A session was restored from the disk.
-    SessionWake = "session.wake", "a session's interpreter was restored from the disk";
+    /// A session was restored from the disk, or could not be.
+    SessionWake = "session.wake",
+        "a session's interpreter was restored from the disk; `outcome` is `success`, or `failed` with the reason as `error`";
     /// A session has a new interpreter.
     SessionRestart = "session.restart", "a client has replaced a session's interpreter";
     /// The code of a session was interrupted.

@@ -14,7 +14,7 @@ mod persistence;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use belljar_audit::{Details, Event};
 use belljar_core::Progress;
@@ -192,11 +192,22 @@ impl SessionState {
     }
 
     fn restore(&mut self, services: &SessionServices, progress: &dyn Progress) -> Result<(), SessionError> {
+        let begin = Instant::now();
+        let restored = self.restore_stored(services, progress);
+        let error = match (&restored, &self.kernel) {
+            (Err(error), _) => Some(error.to_string()),
+            (Ok(()), KernelState::Unrestorable { reason, .. }) => Some(reason.clone()),
+            (Ok(()), _) => None,
+        };
+        self.record_wake(services, begin, error);
+        restored
+    }
+
+    fn restore_stored(&mut self, services: &SessionServices, progress: &dyn Progress) -> Result<(), SessionError> {
         let store = services.store.as_ref().ok_or(StoreError::Missing)?;
         let stored = store.read(&self.id)?;
         self.is_lost = false;
         let base = || store.find_base(stored.snapshot.base.as_deref());
-        self.record(services, Event::SessionWake, Details::default);
         let opened = self.folder(services)?;
         let folder = opened.as_ref().map(|opened| &opened.folder);
         // The session was saved by a server without folders: its files are in the snapshot.
@@ -226,6 +237,17 @@ impl SessionState {
             Err(other) => return Err(other.into()),
         };
         Ok(())
+    }
+
+    /// Records that the session's interpreter was restored, or why not.
+    fn record_wake(&self, services: &SessionServices, begin: Instant, error: Option<String>) {
+        self.record(services, Event::SessionWake, || Details {
+            outcome: Some(if error.is_some() { "failed" } else { "success" }.into()),
+            // It may name files of the session, whose paths have its ID.
+            error: error.map(|error| error.replace(self.id.as_str(), "SESSION")),
+            duration: Some(begin.elapsed()),
+            ..Details::default()
+        });
     }
 
     /// Records an event of this session.

@@ -26,13 +26,16 @@ pub(super) struct Operation {
     /// The schema of the body; `None` for requests without a body.
     pub(super) body: Option<SchemaOf>,
     pub(super) answer: AnswerKind,
+    /// True if the session runs code for it, and it changes nothing.
+    runs_code: bool,
     pub(super) handler: fn() -> MethodRouter<Admin>,
 }
 
 impl Operation {
-    /// Returns whether the audit log has each use: of operations that change something, and of those that show files.
+    /// Returns whether the audit log has each use: of operations that change something, of those that show files, and
+    /// of those for which the session runs code. The console uses the latter when its tab is opened and after a cell.
     pub(super) fn is_recorded(&self) -> bool {
-        self.method != "get" || matches!(self.answer, AnswerKind::Bytes)
+        self.method != "get" || matches!(self.answer, AnswerKind::Bytes) || self.runs_code
     }
 }
 
@@ -81,7 +84,7 @@ const FILE: &[(&str, &str, &str)] = &[("path", "string", "The path in the sessio
 #[rustfmt::skip]
 pub(super) fn all() -> Vec<Operation> {
     let op = |method, path, id, summary, answer, handler| Operation {
-        method, path, id, summary, query: &[], body: None, answer, handler,
+        method, path, id, summary, query: &[], body: None, answer, runs_code: false, handler,
     };
     let created = || AnswerKind::Json(201, schema::<Created>);
     vec![
@@ -102,7 +105,7 @@ pub(super) fn all() -> Vec<Operation> {
         Operation { body: Some(schema::<Answer>), ..op("post", "/sessions/{handle}/cells/{number}/questions/{question}", "answerQuestion", "Approve or deny a call of a tool, or answer input()", AnswerKind::Empty, || post(cells::answer)) },
         op("get", "/sessions/{handle}/files", "listFiles", "List the files of a session that runs no cell, which wakes it", json::<Files>(), || get(files::list)),
         Operation { query: FILE, ..op("get", "/sessions/{handle}/files/content", "readFile", "Download a file", AnswerKind::Bytes, || get(files::read)) },
-        op("get", "/sessions/{handle}/variables", "listVariables", "List the variables of a session that is awake and idle", json::<Variables>(), || get(variables::list)),
+        Operation { runs_code: true, ..op("get", "/sessions/{handle}/variables", "listVariables", "List the variables of a session that is awake and idle", json::<Variables>(), || get(variables::list)) },
         op("get", "/sessions/{handle}/events", "followSession", "Follow a session, with the output of its cells", AnswerKind::Events(schema::<EventView>), || get(events::session_events)),
         op("get", "/questions", "listQuestions", "Return the open questions of all sessions", json::<Questions>(), || get(cells::questions)),
         Operation { query: EVENTS, ..op("get", "/events", "follow", "Follow all sessions, without output or with that of one", AnswerKind::Events(schema::<EventView>), || get(events::all_events)) },

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
-use belljar_audit::{Details, Event};
 use belljar_core::activity::trace::SpanName;
 use belljar_core::activity::{CodeActivity, CodeKind, CodeOutcome};
 use belljar_core::kernel::{Kernel, KernelError};
@@ -277,7 +276,9 @@ impl SessionState {
         }
         let activity = running.activity.clone();
         activity.enter(SpanName::Restore);
+        let begin = Instant::now();
         let woken = self.restore_waiting(services);
+        self.record_wake(services, begin, woken.as_ref().err().map(ToString::to_string));
         match &woken {
             Ok(()) => activity.enter(SpanName::Run),
             Err(error) => activity.end(CodeOutcome::failed(error)),
@@ -298,7 +299,11 @@ impl SessionState {
         let folder = folder.map(|opened| opened.folder);
         let restored = services.backend.restore(&snapshot, &base, folder.as_ref(), &belljar_core::NoProgress);
         let mut kernel = restored?;
+<<<<<<< HEAD
         self.record(services, Event::SessionWake, Details::default);
+=======
+        let (id, owner) = (self.id.clone(), self.owner.clone());
+>>>>>>> 0c8b8157 (Record a wake when it has succeeded or failed, and lists of variables that operators request)
         let running = self.running.as_mut().ok_or(SessionError::Gone)?;
         let durable = running.durable.as_mut().ok_or(SessionError::Gone)?;
         let resumer = durable.runs.resumer.get().ok_or(SessionError::Gone)?;
