@@ -89,7 +89,7 @@ pub use handler::{Server, ServerOptions};
 pub use http::{HttpOptions, HttpTransport, serve_http};
 #[doc(hidden)]
 pub use line_transport::parse_message;
-pub use metrics::{McpSessionDurations, Refusals};
+pub use metrics::{McpSessionDurations, Refusals, call_statuses};
 pub use monty::MontyWorkers;
 pub use oauth::{OAuth, OAuthError};
 pub use runner::Runner;

@@ -14,6 +14,8 @@ use crate::untrusted_text::strip_control_chars;
 
 /// The number of characters of a digest in a line for people.
 const SHOWN_DIGEST: usize = 12;
+/// The least number of characters of digests in records.
+const MIN_DIGEST: usize = 32;
 
 /// A subcommand of `belljar audit`.
 #[derive(Debug, Clone, Subcommand)]
@@ -40,6 +42,7 @@ Examples:
     #[command(after_help = "\
 Examples:
   belljar audit show audit.log --since 1h
+  belljar audit show audit.log --run 2.17
   belljar audit show audit.log --session SESSION --event tool --json")]
     Show(ShowArguments),
 }
@@ -53,6 +56,9 @@ pub(crate) struct ShowArguments {
     /// Session, by its ID, by its name in the console, or by its digest or the beginning of that.
     #[arg(long)]
     session: Option<String>,
+    /// Run or cell: `run` of its records, or the ID of a run that waits.
+    #[arg(long)]
+    run: Option<String>,
     /// Earliest time: 2026-11-23, 2026-11-23T10:00:00Z, or the time until now: 90s, 10m, 2h, 7d.
     #[arg(long, value_name = "TIME", value_parser = earliest_time)]
     since: Option<String>,
@@ -130,8 +136,9 @@ fn report_json(found: &Verification) -> ExitCode {
 }
 
 fn show(arguments: &ShowArguments) -> std::io::Result<()> {
-    let ShowArguments { files, session, since, events, json } = arguments;
-    let filter = Filter { session: session.clone(), events: events.clone(), since: since.clone() };
+    let ShowArguments { files, session, run, since, events, json } = arguments;
+    let (session, run) = (session.clone(), run.clone());
+    let filter = Filter { session, run, events: events.clone(), since: since.clone() };
     records(files, &filter, |line, record| {
         if *json {
             print_line(line);
@@ -140,6 +147,12 @@ fn show(arguments: &ShowArguments) -> std::io::Result<()> {
         }
         Ok(())
     })
+}
+
+/// Returns the beginning of a digest, and other texts as they are.
+fn shorten_digest(text: &str) -> &str {
+    let is_digest = text.len() >= MIN_DIGEST && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    text.get(..SHOWN_DIGEST).filter(|_| is_digest).unwrap_or(text)
 }
 
 /// Returns a record as a line for people. Texts in it may come from code.
@@ -151,12 +164,11 @@ fn record_line(record: &Map<String, Value>) -> String {
     words.extend(text("outcome").map(|outcome| format!("→ {outcome}")));
     words.extend(text("error").map(|error| format!("({error})")));
     words.extend(record.get("duration_ms").map(|duration| format!("{duration} ms")));
+    words.extend(record.get("cpu_ms").map(|cpu| format!("cpu {cpu} ms")));
     words.extend(record.get("bytes").map(|bytes| format!("{bytes} bytes")));
-    for name in ["session", "run", "owner"] {
-        let short = |value: &str| value.chars().take(SHOWN_DIGEST).collect::<String>();
-        words.extend(
-            text(name).map(|value| format!("{name}={}", if name == "owner" { value.into() } else { short(value) })),
-        );
+    words.extend(record.get("count").map(|count| format!("count={count}")));
+    for name in ["by", "target", "session", "run", "owner"] {
+        words.extend(text(name).map(|value| format!("{name}={}", shorten_digest(value))));
     }
     strip_control_chars(&words.join(" ")).replace('\n', " ")
 }

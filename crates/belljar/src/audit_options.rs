@@ -61,7 +61,7 @@ impl AuditArguments {
         let mut exporter = Some(exporter);
         for target in &self.audit {
             match target.to_str() {
-                Some("-") if ["stdio", "example"].contains(&transport) => {
+                Some("-") if ["stdio", "example", "monty"].contains(&transport) => {
                     return Err(CommandError::new("--audit -: standard output is the connection to the client")
                         .with_hint("name a file, or otlp"));
                 }

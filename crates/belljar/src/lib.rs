@@ -157,7 +157,7 @@ pub fn run(arguments: Vec<OsString>, installation: Option<Installation>) -> Exit
         Command::Runs(ref command) => run_commands::runs(command),
         Command::Admin(ref arguments) => admin::admin(arguments),
         Command::Kernel(ref command) => kernel::kernel(&cli.global, command),
-        Command::Monty(ref arguments) => monty::monty(&cli.global, arguments),
+        Command::Monty(ref arguments) => monty::monty(&cli.global, arguments, observability),
         Command::Native(ref command) => native::native(&cli.global, command),
         Command::Tools(ref command) => tools::tools(command),
         Command::Call(ref arguments) => call::call(&cli.global, arguments),

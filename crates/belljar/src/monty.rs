@@ -9,10 +9,12 @@ use belljar_monty::{DumpKey, Link, Worker, WorkerOptions, serve_stream};
 use belljar_python::{BackendOptions, Python, RuntimeLoader, WasmBackend};
 use clap::Args;
 
+use crate::audit_options::AuditArguments;
 use crate::command_error::CommandError;
 use crate::global_options::GlobalOptions;
 use crate::limits::LimitOptions;
 use crate::network::NetworkArguments;
+use crate::observability::Observability;
 use crate::outcome::fail;
 use crate::packages::{PackageOptions, Packages};
 use crate::progress;
@@ -30,21 +32,32 @@ pub(crate) struct MontyArguments {
     packages: PackageOptions,
     #[command(flatten)]
     network: NetworkArguments,
+    #[command(flatten)]
+    audit: AuditArguments,
 }
 
 /// Serves one parent on standard input and output until it ends.
-pub(crate) fn monty(global: &GlobalOptions, arguments: &MontyArguments) -> ExitCode {
-    match run(global, arguments) {
+pub(crate) fn monty(global: &GlobalOptions, arguments: &MontyArguments, observability: Observability) -> ExitCode {
+    let tracker = BackendTracker::default();
+    let result = run(global, arguments, &tracker, &observability);
+    tracker.wait();
+    observability.end();
+    tracker.optimize_libraries(global);
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(error),
     }
 }
 
-fn run(global: &GlobalOptions, arguments: &MontyArguments) -> Result<(), CommandError> {
+fn run(
+    global: &GlobalOptions,
+    arguments: &MontyArguments,
+    tracker: &BackendTracker,
+    observability: &Observability,
+) -> Result<(), CommandError> {
     arguments.packages.check()?;
     let (options, offline, quiet) = (global.options()?, global.offline(), global.quiet);
     let packages = arguments.packages.clone();
-    let tracker = BackendTracker::default();
     let loaded = tracker.python();
     let runtime = RuntimeLoader::new(move |progress| {
         let python = Python::open(&options, progress).map_err(CommandError::from)?;
@@ -53,8 +66,10 @@ fn run(global: &GlobalOptions, arguments: &MontyArguments) -> Result<(), Command
         Ok(Packages::new(&python, &packages, offline, progress)?.into_runtime(python))
     });
     let network = arguments.network.network()?;
+    let activity = observability.start_audit(&arguments.audit, network.as_deref(), "monty")?;
     let options = BackendOptions { limits: arguments.limits.for_run(), network, ..BackendOptions::default() };
     let worker_options = worker_options(Arc::new(runtime), options, DumpKey::for_local_workers());
+    let worker_options = WorkerOptions { activity, ..worker_options };
     tracker.add(&worker_options.backend);
     let (link, parent) = Link::to_stream(std::io::stdout());
     std::thread::spawn(move || {
@@ -64,8 +79,6 @@ fn run(global: &GlobalOptions, arguments: &MontyArguments) -> Result<(), Command
     });
     let worker = Worker::new(worker_options, link);
     belljar_python::on_guest_thread(|| worker.serve()).map_err(|error| format!("failed to start a thread: {error}"))?;
-    tracker.wait();
-    tracker.optimize_libraries(global);
     Ok(())
 }
 

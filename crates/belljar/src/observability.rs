@@ -64,7 +64,11 @@ impl Observability {
     pub(crate) fn start(cli: &Cli) -> Result<Self, CommandError> {
         let is_server = matches!(
             cli.command,
-            Command::Stdio(_) | Command::StreamableHttp(_) | Command::StreamableHttpStateless(_) | Command::Sse(_)
+            Command::Stdio(_)
+                | Command::StreamableHttp(_)
+                | Command::StreamableHttpStateless(_)
+                | Command::Sse(_)
+                | Command::Monty(_)
         );
         if is_server && cli.global.log_format == Some(LogFormat::Json) {
             notices::use_json();

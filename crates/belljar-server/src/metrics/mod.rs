@@ -37,6 +37,7 @@ pub(crate) use mcp_sessions::{McpSessionRecord, McpTransport};
 pub(crate) use refusals::Refusal;
 pub use refusals::Refusals;
 pub(crate) use status::CallStatus;
+pub use status::call_statuses;
 
 /// The upper bounds of the durations of calls, in seconds.
 const DURATION_BUCKETS: [f64; 14] =

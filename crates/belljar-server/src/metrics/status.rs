@@ -31,7 +31,26 @@ pub(crate) enum CallStatus {
     Failed,
 }
 
+/// Returns the names of all statuses: the values of the label `status`.
+pub fn call_statuses() -> impl Iterator<Item = &'static str> {
+    CallStatus::ALL.into_iter().map(CallStatus::name)
+}
+
 impl CallStatus {
+    /// A status of each name.
+    const ALL: [Self; 10] = [
+        Self::Success,
+        Self::RunError,
+        Self::InstallError,
+        Self::Refused(Refusal::QueueFull),
+        Self::UnknownSession,
+        Self::Invalid,
+        Self::InputRequired,
+        Self::Task,
+        Self::Cancelled,
+        Self::Failed,
+    ];
+
     /// Every label value: a status, of which those with a reason share one.
     pub(crate) fn name(self) -> &'static str {
         match self {

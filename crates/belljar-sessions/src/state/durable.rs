@@ -299,11 +299,6 @@ impl SessionState {
         let folder = folder.map(|opened| opened.folder);
         let restored = services.backend.restore(&snapshot, &base, folder.as_ref(), &belljar_core::NoProgress);
         let mut kernel = restored?;
-<<<<<<< HEAD
-        self.record(services, Event::SessionWake, Details::default);
-=======
-        let (id, owner) = (self.id.clone(), self.owner.clone());
->>>>>>> 0c8b8157 (Record a wake when it has succeeded or failed, and lists of variables that operators request)
         let running = self.running.as_mut().ok_or(SessionError::Gone)?;
         let durable = running.durable.as_mut().ok_or(SessionError::Gone)?;
         let resumer = durable.runs.resumer.get().ok_or(SessionError::Gone)?;

@@ -86,6 +86,10 @@ fn answers_of_operators_are_recorded_as_theirs() {
         backend.terminate();
         let expected = [["approval.grant", "once", "operator"], ["approval.deny", "denied", "operator"]];
         assert_eq!(answers(&log), expected, "durable: {is_durable}");
+        for event in ["approval.grant", "approval.deny"] {
+            let shown = log.show(&["--event", event]);
+            assert!(shown.contains(" t.note ") && shown.contains(" by=operator "), "{shown}");
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 mod approvals;
 mod documentation;
 mod failures;
+mod installations;
 mod json_log;
 mod operators;
 mod protocols;
@@ -10,6 +11,7 @@ mod telemetry;
 mod traces_of_waits;
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -17,7 +19,6 @@ use tempfile::TempDir;
 use crate::harness::{Belljar, Run};
 use crate::network_servers::{TOKEN, site};
 use crate::tool_client::tool_server;
-use crate::wheels::Wheels;
 use crate::wire::Wire;
 
 /// A log in a directory of its own.
@@ -64,6 +65,13 @@ impl Log {
         let found = self.of(event);
         assert_eq!(found.len(), 1, "{event}: {}", self.text());
         found[0].clone()
+    }
+
+    /// Shows the log with the command.
+    fn show(&self, options: &[&str]) -> String {
+        let run = Belljar::without_cache().args(["audit", "show"]).arg(self.path()).args(options).run();
+        assert_eq!(run.status, Some(0), "{run:?}");
+        run.stdout
     }
 
     /// Verifies the log with the command.
@@ -129,19 +137,15 @@ fn runs_and_cells_are_recorded_with_their_outcome_and_without_code() {
     assert_eq!(log.one("session.create")["session"], cells[0]["session"]);
 
     // The command finds the session by its ID.
-    let show = |options: &[&str]| {
-        let run = Belljar::without_cache().args(["audit", "show"]).arg(log.path()).args(options).run();
-        assert_eq!(run.status, Some(0), "{run:?}");
-        run.stdout
-    };
-    let shown = show(&["--session", &session, "--event", "cell", "--json"]);
+    let shown = log.show(&["--session", &session, "--event", "cell", "--json"]);
     assert_eq!(shown.lines().count(), 4, "{shown}");
     assert!(text.contains(shown.lines().next().unwrap()), "the lines are those of the file");
     // And by its handle in the console.
     let handle = &belljar_audit::digest(&session)[..16];
-    assert_eq!(show(&["--session", handle, "--event", "cell", "--json"]), shown);
-    let shown = show(&["--event", "run.end", "--since", "1h"]);
+    assert_eq!(log.show(&["--session", handle, "--event", "cell", "--json"]), shown);
+    let shown = log.show(&["--event", "run.end", "--since", "1h"]);
     assert!(shown.contains("run.end → success") && shown.contains("(ZeroDivisionError)"), "{shown}");
+    assert!(shown.lines().all(|line| line.contains(" ms cpu ")), "{shown}");
 }
 
 #[test]
@@ -155,6 +159,44 @@ fn code_is_recorded_on_request_without_its_secrets() {
     let start = log.one("run.start");
     assert_eq!(start["code"], "password = [redacted]\nprint(len(password))");
     assert_eq!(start["code_sha256"], sha256(code));
+}
+
+#[test]
+fn secret_of_the_server_that_begins_like_a_key_is_removed_as_a_whole() {
+    let log = Log::new();
+    let options = ["--audit-code", "--allow-net", "api.example.com", "--secret", "KEY@api.example.com=env:TEST_KEY"];
+    let belljar = Belljar::new().arg("stdio").args(log.options()).args(options).env("TEST_KEY", "sk-abcdefgh1234.tail");
+    let mut command = belljar.into_command();
+    command.stderr(Stdio::inherit());
+    let mut wire = Wire::spawn(command);
+    wire.initialize();
+    wire.run("key = 'sk-abcdefgh1234.tail'\nprint(len(key))");
+    end(wire);
+    log.assert_intact();
+    assert_eq!(log.one("run.start")["code"], format!("key = '{}'\nprint(len(key))", "*".repeat(20)));
+}
+
+#[test]
+fn arguments_of_tools_are_bounded_after_secrets_are_removed() {
+    let log = Log::new();
+    let server = tool_server("t", "plain");
+    let mut wire = serve(&log, &[&server]);
+    // The bound is within the secret.
+    let message = format!("{} Bearer hunter2hunter2 {}", "x".repeat(1976), "y".repeat(5000));
+    wire.run(&format!(
+        "from tools import t, ToolException\ntry:\n    await t.fail(message='{message}')\nexcept ToolException:\n    pass"
+    ));
+    end(wire);
+    log.assert_intact();
+    let text = log.text();
+    assert!(!text.contains("hunt"), "{text}");
+    let start = log.one("tool.start");
+    let arguments = start["arguments"].as_str().unwrap();
+    assert_eq!(arguments.chars().count(), 2001, "{arguments}");
+    assert!(arguments.ends_with("x Bearer [red…"), "{arguments}");
+    let end = log.one("tool.end");
+    assert_eq!(end["outcome"], "error");
+    assert!(end["error"].as_str().is_none_or(|error| error.chars().count() <= 401), "{end}");
 }
 
 #[test]
@@ -185,27 +227,6 @@ fn calls_of_tools_and_approvals_are_recorded() {
     let (run, cell) = (log.one("run.start"), log.one("cell.start"));
     assert_eq!((&ends[0]["run"], &ends[3]["run"]), (&run["run"], &cell["run"]));
     assert_eq!(ends[3]["session"], cell["session"]);
-}
-
-#[test]
-fn installations_are_recorded_with_names_and_versions() {
-    let wheels = Wheels::new().with("belljar_made_delta", "1.5", &[("belljar_made_delta.py", "")]).with(
-        "belljar_made_echo",
-        "2.0",
-        &[("belljar_made_echo.py", "")],
-    );
-    let log = Log::new();
-    let mut wire = serve(&log, &["--toolset", "all", "--find-links", wheels.path()]);
-    wire.run("import belljar_made_delta");
-    // By the code itself.
-    wire.tool("execute_code", json!({ "code": "%pip install belljar-made-echo" }));
-    end(wire);
-    log.assert_intact();
-    let installs = log.of("install");
-    let names: Vec<_> = installs.iter().map(|install| install["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["belljar-made-delta 1.5", "belljar-made-echo 2.0"], "{}", log.text());
-    assert_eq!(installs[0]["run"], log.one("run.end")["run"]);
-    assert_eq!(installs[1]["run"], log.one("cell.end")["run"]);
 }
 
 #[test]
@@ -287,9 +308,20 @@ fn log_survives_the_kill_of_its_server_and_goes_on() {
     let run = log.verify(&[]);
     assert_eq!(run.status, Some(0), "{run:?}");
     assert!(run.stdout.contains("note: the last record is not server.stop"), "{run:?}");
-    end(serve(&log, &[]));
+    let mut wire = serve(&log, &[]);
+    wire.run("2");
+    end(wire);
     log.assert_intact();
     assert_eq!(log.of("server.start").len(), 2);
+    // The runs of both servers have names of their own.
+    let runs = log.of("run.start");
+    assert_ne!(runs[0]["run"], runs[1]["run"], "{}", log.text());
+    for run in &runs {
+        let shown = log.show(&["--run", run["run"].as_str().unwrap(), "--json"]);
+        let shown: Vec<Value> = shown.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let events: Vec<_> = shown.iter().map(|record| record["event"].as_str().unwrap()).collect();
+        assert_eq!((events, &shown[0]), (vec!["run.start", "run.end"], run));
+    }
 }
 
 fn wait_for_record(path: &Path, event: &str) {

@@ -90,6 +90,21 @@ fn operators_and_the_sessions_that_they_act_on_are_named() {
 }
 
 #[test]
+fn lists_of_variables_are_recorded_since_the_session_runs_code_for_them() {
+    let log = Log::new();
+    let mut operator = start(&log, &[]);
+    let (digest, handle) = session_of_client(&mut operator, "x = 1");
+    for looked_at in ["cells", "variables"] {
+        assert_eq!(operator.send("GET", &format!("/sessions/{handle}/{looked_at}"), None).status, 200);
+    }
+    end(operator);
+    log.assert_intact();
+    let action = log.one("operator.action");
+    assert_eq!((&action["name"], &action["outcome"]), (&json!("listVariables"), &json!("200")), "{action}");
+    assert_eq!((&action["session"], &action["owner"]), (&json!(digest), &json!(owner(TOKEN))), "{action}");
+}
+
+#[test]
 fn download_in_parts_has_one_record() {
     const SIZE: usize = 9 << 20;
     let log = Log::new();

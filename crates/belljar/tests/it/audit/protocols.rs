@@ -34,6 +34,8 @@ fn life_of_a_session_and_its_files_are_recorded() {
         assert_eq!(log.one(event)["session"], digest, "{event}");
     }
     assert_eq!(log.one("session.fork")["target"], belljar_audit::digest(&forked));
+    let shown = log.show(&["--event", "session.fork"]);
+    assert!(shown.contains(&format!(" target={} ", &belljar_audit::digest(&forked)[..12])), "{shown}");
     assert_eq!(log.one("session.end")["outcome"], "cleared");
     let written = log.one("file.write");
     assert_eq!((&written["name"], &written["bytes"]), (&json!("b.txt"), &json!(3)));
@@ -64,7 +66,36 @@ fn sleep_and_wake_of_a_session_are_recorded() {
     log.assert_intact();
     let digest = belljar_audit::digest(&session);
     assert_eq!(log.of("session.sleep")[0]["session"], digest);
-    assert_eq!(log.one("session.wake")["session"], digest);
+    let wake = log.one("session.wake");
+    assert_eq!((&wake["session"], &wake["outcome"]), (&json!(digest), &json!("success")));
+    assert!(wake["duration_ms"].as_f64().unwrap() > 0.0, "{wake}");
+}
+
+#[test]
+fn wake_that_fails_is_recorded_with_the_reason() {
+    let log = Log::new();
+    let data = tempfile::tempdir().unwrap();
+    let options = ["--toolset", "interpreter", "--data-dir", data.path().to_str().unwrap()];
+    let mut wire = serve(&log, &options);
+    let created = wire.tool("execute_code", json!({ "code": "x = 5" }));
+    let session = created["structuredContent"]["session_info"]["session_id"].as_str().unwrap().to_owned();
+    end(wire);
+    let path = data.path().join(&session).join("state");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let mut wire = serve(&log, &options);
+    let answer = wire.tool("execute_code", json!({ "session_id": session, "code": "x" }));
+    assert!(answer.to_string().contains("does not match its checksum"), "{answer}");
+    end(wire);
+    log.assert_intact();
+    let wakes = log.of("session.wake");
+    assert!(!wakes.is_empty() && !log.text().contains(&session), "{}", log.text());
+    for wake in wakes {
+        assert_eq!((&wake["session"], &wake["outcome"]), (&json!(belljar_audit::digest(&session)), &json!("failed")));
+        assert!(wake["error"].as_str().unwrap().contains("does not match its checksum"), "{wake}");
+    }
 }
 
 #[test]
@@ -114,6 +145,8 @@ fn clients_without_a_token_cannot_fill_the_log() {
     let records = log.of("auth.refusal");
     let counted: u64 = records.iter().filter_map(|record| record["count"].as_u64()).sum();
     assert_eq!(records.len() as u64 + counted, 201);
+    let shown = log.show(&["--event", "auth.refusal"]);
+    assert_eq!(shown.matches(" count=").count(), records.iter().filter(|record| record["count"].is_u64()).count());
 }
 
 #[test]
