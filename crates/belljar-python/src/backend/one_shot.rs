@@ -118,8 +118,8 @@ fn report_installation(image: &Image, needs: &Dependencies, begin: Instant, obse
 }
 
 /// Prepares the packages that the code installs by pip, as far as that is written out: a process of its own gets
-/// packages before its code runs only. Returns their image, all needs, and the requirements, which are then in `options`.
-/// Returns `None` if there are none, or something is wrong with them.
+/// packages before its code runs only. Returns their image, all needs, and the requirements, which are then in
+/// `options`. Returns `None` if there are none, or something is wrong with them.
 fn prepare_pip_installs(
     runtime: &PythonRuntime,
     backend: &Shared,

@@ -180,7 +180,7 @@ fn secret_of_the_server_that_begins_like_a_key_is_removed_as_a_whole() {
 fn arguments_of_tools_are_bounded_after_secrets_are_removed() {
     let log = Log::new();
     let server = tool_server("t", "plain");
-    let mut wire = serve(&log, &[&server]);
+    let mut wire = serve(&log, &["--toolset", "all", &server]);
     // The bound is within the secret.
     let message = format!("{} Bearer hunter2hunter2 {}", "x".repeat(1976), "y".repeat(5000));
     wire.run(&format!(
