@@ -278,7 +278,7 @@ impl OneShotRun {
             match python.image_for_repetition(&failed, &mut self.options, &**installer, &*self.observer) {
                 Ok(None) => {}
                 Ok(Some(ImageForRepetition { image: next, installed, needs })) => {
-                    self.observer.on_install(&InstallRecord::succeeded(&installed, begin));
+                    self.observer.on_install(&InstallRecord::succeeded(installed, begin));
                     self.report.dependencies = installed_names(&needs, &next);
                     self.left = self.left.without_time(execution.statistics.run);
                     self.image = next;
