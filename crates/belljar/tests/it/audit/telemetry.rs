@@ -486,7 +486,7 @@ fn records_that_a_collector_refuses_are_counted_and_stop_no_call() {
 fn collector_that_does_not_answer_delays_no_record_of_the_file() {
     let log = Log::new();
     // Connections are made by the system, and not accepted.
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut wire = serve_with_collector(&log, &format!("http://{}", listener.local_addr().unwrap()));
     for _ in 0..3 {
         assert!(wire.run("6 * 7").contains("42"));
