@@ -201,7 +201,8 @@ impl Audit {
     /// Queues a record, which `make` creates if there is a log. Does not block.
     pub fn record(&self, make: impl FnOnce() -> Record) {
         let Some(shared) = &self.0 else { return };
-        let record = Box::new(make());
+        let mut record = Box::new(make());
+        record.cut();
         let size = record.size();
         let before = shared.queued_bytes.fetch_add(size, Ordering::Relaxed);
         let queued =

@@ -17,6 +17,12 @@ const MAX_ARGUMENTS: usize = 2_000;
 /// The maximum length of code, in characters.
 const MAX_CODE: usize = 256 << 10;
 
+/// The most bytes of a text that waits to be written, for each character of its maximum length. The rest is cut off:
+/// code and servers choose how long their texts are.
+const QUEUED_BYTES: usize = 16;
+/// The number of characters at the end of a text that was cut off which may be the beginning of a secret.
+const CUT_SECRET: usize = 4_096;
+
 /// A record: what happened, to whom, and how it ended.
 #[derive(Debug, Clone)]
 pub struct Record {
@@ -106,11 +112,32 @@ impl Record {
         size_of::<Self>() + code.as_ref().map_or(0, |code| code.len()) + text(name) + text(arguments) + text(error)
     }
 
+    /// Cuts off what is far beyond the maximum lengths of texts, so that a record that waits needs little memory.
+    pub(crate) fn cut(&mut self) {
+        let Details { code, name, arguments, error, .. } = &mut self.details;
+        for (text, max) in [(name, MAX_NAME), (error, MAX_NAME), (arguments, MAX_ARGUMENTS)] {
+            if let Some(text) = text {
+                text.truncate(text.floor_char_boundary(max * QUEUED_BYTES));
+            }
+        }
+        if let Some(code) = code
+            && code.len() > MAX_CODE * QUEUED_BYTES
+        {
+            *code = code.get(..code.floor_char_boundary(MAX_CODE * QUEUED_BYTES)).unwrap_or_default().into();
+        }
+    }
+
     /// Removes secrets, and bounds the texts that come from code and from servers.
     pub(crate) fn prepare(&mut self, scrub: &dyn Fn(String) -> String) {
         let Details { code, name, arguments, error, .. } = &mut self.details;
-        // The server's own secrets first: a pattern may remove a part of one, whose rest would not be found then.
-        let clean = |text: &str, max: usize| shorten(&redact(&scrub(text.to_owned())), max);
+        let clean = |text: &str, max: usize| {
+            // The server's own secrets first: a pattern may remove a part of one, whose rest would not be found then.
+            let cleaned = redact(&scrub(text.to_owned()));
+            // A character that the cut would have split is left out with its other bytes.
+            let is_cut = text.len() + 3 >= max * QUEUED_BYTES;
+            let most = if is_cut { cleaned.chars().count().saturating_sub(CUT_SECRET).min(max) } else { max };
+            shorten(&cleaned, most)
+        };
         for (text, max) in [(name, MAX_NAME), (error, MAX_NAME), (arguments, MAX_ARGUMENTS)] {
             if let Some(given) = text {
                 *given = clean(given, max);
@@ -126,4 +153,36 @@ impl Record {
 fn milliseconds<S: serde::Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
     let milliseconds = duration.unwrap_or_default().as_secs_f64() * 1e3;
     serializer.serialize_f64((milliseconds * 1e3).round() / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns what is written of arguments if the server has this secret.
+    fn written(arguments: String, secret: &str) -> String {
+        let details = Details { arguments: Some(arguments), ..Details::default() };
+        let mut record = Record::new(Event::ToolStart, details);
+        record.cut();
+        assert!(record.details.arguments.as_ref().unwrap().len() <= MAX_ARGUMENTS * QUEUED_BYTES);
+        record.prepare(&|text| text.replace(secret, "***"));
+        record.details.arguments.unwrap()
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters_and_shortened() {
+        for length in [MAX_ARGUMENTS * 2, MAX_ARGUMENTS * QUEUED_BYTES, 10_000_000] {
+            assert_eq!(written("é ".repeat(length / 2), "-").chars().count(), MAX_ARGUMENTS + 1, "{length}");
+        }
+        assert_eq!(written("short".into(), "-"), "short");
+    }
+
+    #[test]
+    fn secret_that_was_cut_is_left_out() {
+        let secret = "s3cret".repeat(400);
+        // Nearly all that is before the secret is removed.
+        let before = format!("token={} ", "x".repeat(MAX_ARGUMENTS * QUEUED_BYTES - 1_000));
+        let written = written(before + &secret, &secret);
+        assert!(!written.contains("s3c"), "{written}");
+    }
 }

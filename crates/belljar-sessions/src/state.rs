@@ -239,12 +239,16 @@ impl SessionState {
         Ok(())
     }
 
+    /// Returns an error for records: without the session's ID, which is in the paths of its files.
+    fn recorded_error(&self, error: &dyn std::fmt::Display) -> String {
+        error.to_string().replace(self.id.as_str(), "SESSION")
+    }
+
     /// Records that the session's interpreter was restored, or why not.
     fn record_wake(&self, services: &SessionServices, begin: Instant, error: Option<String>) {
         self.record(services, Event::SessionWake, || Details {
             outcome: Some(if error.is_some() { "failed" } else { "success" }.into()),
-            // It may name files of the session, whose paths have its ID.
-            error: error.map(|error| error.replace(self.id.as_str(), "SESSION")),
+            error: error.map(|error| self.recorded_error(&error)),
             duration: Some(begin.elapsed()),
             ..Details::default()
         });

@@ -15,7 +15,7 @@
 //! | `tools`, `call`, `config` | MCP servers: for code, `belljar call`, and the configuration of clients |
 //! | `admin`, `health_check` | `belljar admin` and `belljar healthcheck`, for running servers |
 //! | `session_commands`, `session_place`, `run_commands` | `belljar sessions` and `belljar runs`, for a directory or a store |
-//! | `audit_command`, `audit_options`, `observability` | `belljar audit`; the audit log, logs and OpenTelemetry of a process |
+//! | `audit_command`, `audit_options`, `observability`, `notices` | `belljar audit`; the audit log, logs, messages and OpenTelemetry of a process |
 //! | `kernel`, `monty`, `native` | `belljar kernel`, `belljar monty`, `belljar native` |
 //! | `cache`, `bundle`, `warmup`, `background` | prebuilt files: the cache, the bundle, and work ahead of time or in the background |
 //! | `man` | `belljar man` |

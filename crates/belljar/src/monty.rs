@@ -14,7 +14,7 @@ use crate::command_error::CommandError;
 use crate::global_options::GlobalOptions;
 use crate::limits::LimitOptions;
 use crate::network::NetworkArguments;
-use crate::observability::Observability;
+use crate::observability::{LogFormat, Observability};
 use crate::outcome::fail;
 use crate::packages::{PackageOptions, Packages};
 use crate::progress;
@@ -56,7 +56,9 @@ fn run(
     observability: &Observability,
 ) -> Result<(), CommandError> {
     arguments.packages.check()?;
-    let (options, offline, quiet) = (global.options()?, global.offline(), global.quiet);
+    // Lines of progress are not objects.
+    let quiet = global.quiet || global.log_format == Some(LogFormat::Json);
+    let (options, offline) = (global.options()?, global.offline());
     let packages = arguments.packages.clone();
     let loaded = tracker.python();
     let runtime = RuntimeLoader::new(move |progress| {

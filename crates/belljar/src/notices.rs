@@ -3,6 +3,7 @@
 //! They are lines for people. A server with `--log-format json` writes a JSON object like those of the log in place of
 //! each, so that another program can read all lines.
 
+use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Map, Value, json};
@@ -41,13 +42,10 @@ pub(crate) fn use_json() {
 
 /// Writes a message: `line`, or an object with `message` and `fields`.
 pub(crate) fn write(level: Level, line: &str, message: &str, fields: &[(&str, &str)]) {
-    if IS_JSON.load(Ordering::Relaxed) {
-        // A line that is written as a whole is not torn apart.
-        let object = object(level, message, fields).to_string();
-        eprintln!("{object}");
-    } else {
-        eprintln!("{line}");
-    }
+    let is_json = IS_JSON.load(Ordering::Relaxed);
+    let text = if is_json { object(level, message, fields).to_string() } else { line.to_owned() };
+    // In one piece, so that a line is not torn apart. Work goes on if standard error is closed.
+    let _ = std::io::stderr().write_all(format!("{text}\n").as_bytes());
 }
 
 /// Returns a message in the form of the log's events.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use belljar_audit::{Details, Event, Identifier};
@@ -15,6 +15,9 @@ use crate::execution::{CellStatus, Outcome};
 use crate::exit_reason::ExitReason;
 use crate::kernel::CellObserver;
 use crate::processor_time;
+
+/// The most failed installations of a run or cell that are recorded: code can cause them at any rate.
+const MAX_FAILED_INSTALLS: u32 = 100;
 
 /// The kind of code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,6 +116,7 @@ pub(super) struct State {
     clock: CpuClock,
     cpu: AtomicU64,
     pub(super) output_bytes: AtomicU64,
+    failed_installs: AtomicU32,
     /// The stage that the code is in, and its span.
     stage: Mutex<Option<(SpanName, Span)>>,
     has_ended: Mutex<bool>,
@@ -142,6 +146,7 @@ impl CodeActivity {
             clock,
             cpu: AtomicU64::new(0),
             output_bytes: AtomicU64::new(0),
+            failed_installs: AtomicU32::new(0),
             stage: Mutex::default(),
             has_ended: Mutex::new(false),
         })))
@@ -163,6 +168,12 @@ impl CodeActivity {
             Some(state) => Arc::new(ActivityObserver { inner, activity: Self(Some(state.clone())) }),
             None => inner,
         }
+    }
+
+    /// Counts an installation that has failed. Returns whether it is to be recorded.
+    pub(super) fn count_failed_install(&self) -> bool {
+        let count = |state: &Arc<State>| state.failed_installs.fetch_add(1, Ordering::Relaxed);
+        self.0.as_ref().is_some_and(|state| count(state) < MAX_FAILED_INSTALLS)
     }
 
     /// Continues the code on this thread, and adds its processor time.

@@ -9,6 +9,7 @@ use belljar_audit::{Details, Event};
 
 use super::code::CodeActivity;
 use super::trace::{Attributes, KeyValue, SpanName};
+use crate::cell_watcher::CellWatcher;
 use crate::connection::ConnectionRecord;
 use crate::exchange::{EncodedValue, FunctionCall};
 use crate::execution::RunReport;
@@ -123,7 +124,9 @@ impl CellObserver for ActivityObserver {
     }
 
     fn on_install(&self, record: &InstallRecord) {
-        self.activity.scope().record(Event::Install, || install_details(record));
+        if record.error.is_none() || self.activity.count_failed_install() {
+            self.activity.scope().record(Event::Install, || install_details(record));
+        }
         self.inner.on_install(record);
     }
 
@@ -158,6 +161,10 @@ impl CellObserver for ActivityObserver {
 
     fn on_holding_wait(&self) {
         self.inner.on_holding_wait();
+    }
+
+    fn watch(&self, watcher: &Arc<dyn CellWatcher>) {
+        self.inner.watch(watcher);
     }
 
     fn cancel_function(&self, id: u64) {

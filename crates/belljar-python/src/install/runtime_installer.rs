@@ -30,6 +30,7 @@ const COMPILE_TIMEOUT: Duration = Duration::from_secs(300);
 /// The most bytes of the files of packages that a process gets while its code runs.
 const MAX_LATE_PACKAGES: usize = 64 << 20;
 /// The error of code in a process of its own that installs packages which the process cannot get.
+const NO_PACKAGE: &str = "no package provides the module";
 const NOT_AVAILABLE: &str = "packages with compiled modules cannot be installed while code runs in a worker process\n\
     hint: install them with `%pip install NAME` on a line of its own or with a command of string literals, import \
     them, or name them in the call; a version that replaces another one needs a new session";
@@ -207,7 +208,7 @@ impl RuntimeInstaller {
         let of_module = |module: &String| self.python.package_of_missing_module(module, &before, &[], &*self.source);
         let inferred: Vec<_> = asked.modules.iter().filter_map(of_module).collect();
         if inferred.len() < asked.modules.len() {
-            return Err(refused("no package provides the module"));
+            return Err(refused(NO_PACKAGE));
         }
         let needs = Dependencies { requirements: requirements.clone(), inferred, ..Dependencies::default() };
         let task = |before: PackageSet| InstallTask {
@@ -259,6 +260,8 @@ impl RuntimeInstaller {
                     observer.on_install(&InstallRecord::succeeded(installed.join(", "), begin));
                 }
             }
+            // The code has imported what does not exist: nothing was to be installed.
+            Err(CallError::Refused(reason)) if reason == NO_PACKAGE => {}
             Err(error) => {
                 let asked: Vec<&str> = asked.requirements.iter().chain(&asked.modules).map(String::as_str).collect();
                 observer.on_install(&InstallRecord::failed(asked.join(", "), error, begin));

@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Weak};
 
+use belljar_core::activity::trace::SpanName;
 use belljar_core::kernel::{CellObserver, InputError, InputReply};
 use belljar_core::mime::DisplayEvent;
 use belljar_core::progress::{ProgressStep, StepProgress};
@@ -47,6 +48,10 @@ impl CellObserver for WatchedObserver {
 
     fn on_phase(&self, name: &str) {
         self.inner.on_phase(name);
+    }
+
+    fn on_stage(&self, stage: SpanName) {
+        self.inner.on_stage(stage);
     }
 
     fn on_install(&self, record: &InstallRecord) {

@@ -77,7 +77,7 @@ impl SessionState {
             activity.enter(SpanName::Restore);
         }
         if let Err(error) = self.ensure_running(services, &*observer) {
-            activity.end(CodeOutcome::failed(&error));
+            activity.end(CodeOutcome::failed(self.recorded_error(&error)));
             return Err(error);
         }
         let KernelState::Running(kernel) = &mut self.kernel else { return Err(SessionError::Gone) };
@@ -138,7 +138,7 @@ impl SessionState {
             CellStep::Completed(result) => self.complete(services, running, result, now).map(Into::into),
             CellStep::Suspended => self.after_suspension(running).map(CellProgress::Waiting),
             CellStep::Failed(error) => {
-                running.activity.end(CodeOutcome::failed(&error));
+                running.activity.end(CodeOutcome::failed(self.recorded_error(&error)));
                 self.discard_kernel(services);
                 Err(error.into())
             }

@@ -281,7 +281,7 @@ impl SessionState {
         self.record_wake(services, begin, woken.as_ref().err().map(ToString::to_string));
         match &woken {
             Ok(()) => activity.enter(SpanName::Run),
-            Err(error) => activity.end(CodeOutcome::failed(error)),
+            Err(error) => activity.end(CodeOutcome::failed(self.recorded_error(error))),
         }
         woken
     }

@@ -114,13 +114,11 @@ fn choose(open: &Value, session: &str, kind: &str, name: Option<QuestionName>) -
     });
     let mut chosen: Vec<OpenQuestion> = named.filter(|asked| name.is_none_or(|name| asked.name == name)).collect();
     if chosen.len() > 1 {
-        let lines: Vec<String> = chosen.iter().map(OpenQuestion::line).collect();
-        return Err(CommandError::new(format!(
-            "session {session} asks {} questions\n{}",
-            lines.len(),
-            lines.join("\n")
-        ))
-        .with_hint("name one with --question"));
+        let names: Vec<String> = chosen.iter().map(|asked| asked.name.to_string()).collect();
+        let error = format!("session {session} asks {} questions: {}", names.len(), names.join(", "));
+        return Err(
+            CommandError::new(error).with_hint("name one with --question; `belljar admin questions` shows them")
+        );
     }
     chosen.pop().ok_or_else(|| {
         let which = name.map_or_else(String::new, |name| format!(": {name}"));
@@ -150,7 +148,8 @@ mod tests {
         let chosen =
             |session, kind, name: Option<&str>| choose(&open, session, kind, name.map(|name| name.parse().unwrap()));
         let refused = chosen("a", "approval", None).unwrap_err().to_string();
-        assert_eq!(refused, "session a asks 2 questions\n1.1: one two\n1.2: one two\nhint: name one with --question");
+        let hint = "name one with --question; `belljar admin questions` shows them";
+        assert_eq!(refused, format!("session a asks 2 questions: 1.1, 1.2\nhint: {hint}"));
         assert_eq!(chosen("a", "approval", Some("1.2")).unwrap().path(), "/cells/1/questions/2");
         assert_eq!(chosen("a", "input", None).unwrap().line(), "2.1: one two");
         assert_eq!(chosen("b", "approval", None).unwrap().name.to_string(), "1.1");

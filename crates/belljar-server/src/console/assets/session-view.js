@@ -210,10 +210,11 @@ export class BelljarSession extends HTMLElement {
     if (this.tab === 1) timeline(element, cells, (number) => { this.open(0); this.cells.get(number)?.scrollIntoView({ block: "start" }); });
     if (this.tab === 2) {
       const called = cells.filter((cell) => cell.calls.length || cell.connections.length);
-      if (isOpened || this.called !== JSON.stringify(called.map((cell) => cell.calls.map((call) => call.status)))) {
+      const shown = JSON.stringify(called.map((cell) => [cell.number, cell.calls.map((call) => call.status), cell.connections.length]));
+      if (isOpened || this.called !== shown) {
         fill(element, called.map((cell) => h("section", { class: "called" }, h("h3", {}, `Cell ${cell.number}`), callTree(cell, true))), called.length ? null : h("p", { class: "empty" }, "No cell has called a tool or used the network."));
       }
-      this.called = JSON.stringify(called.map((cell) => cell.calls.map((call) => call.status)));
+      this.called = shown;
     }
     const ended = cells.filter((cell) => cell.ended).length;
     if (this.tab > 2 && (isOpened || ended !== this.ended)) {

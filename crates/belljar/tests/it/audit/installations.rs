@@ -73,3 +73,15 @@ fn packages_that_are_left_to_the_code_are_recorded_as_not_installed() {
     assert!(install["error"].as_str().unwrap().contains("installing is disabled"), "{install}");
     assert_eq!(install["run"], log.one("run.end")["run"]);
 }
+
+#[test]
+fn failed_installations_of_a_run_are_bounded() {
+    let log = Log::new();
+    let mut wire = serve(&log, &["--offline", "--deny-packages=belljar-made-golf"]);
+    let install = "import os\nfor _ in range(120):\n    os.system('pip install belljar-made-golf')";
+    // Those of another run are counted by themselves.
+    (0..2).for_each(|_| drop(wire.run(install)));
+    end(wire);
+    log.assert_intact();
+    assert_eq!(log.of("install").len(), 200);
+}

@@ -1,7 +1,7 @@
 //! `--log-format json`: each line of a server's standard error is an object.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
@@ -36,6 +36,17 @@ fn log_can_be_json() {
     }
 }
 
+/// A server that ends with its test.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Fails if the process has ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn messages_of_a_server_over_http_are_objects() {
     let (log, directory) = (Log::new(), tempfile::tempdir().unwrap());
@@ -44,13 +55,14 @@ fn messages_of_a_server_over_http_are_objects() {
     let options = ["--port", "0", "--toolset", "all", "--console", "--log-format", "json", "--auth-token-file"];
     let belljar = Belljar::new().arg("streamable-http").args(options).arg(&tokens).args(log.options());
     let mut command = belljar.into_command();
-    let mut server = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let process = server.id().to_string();
+    let server = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut server = Server(server);
+    let process = server.0.id().to_string();
     let signal = move |name: &str| {
         let status = Command::new("kill").args([name, &process]).status();
         assert!(status.unwrap().success());
     };
-    let mut lines = BufReader::new(server.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let mut lines = BufReader::new(server.0.stderr.take().unwrap()).lines().map(Result::unwrap);
     let mut message = |text: &str| loop {
         let event = object(&lines.next().unwrap_or_else(|| panic!("the server has ended before {text:?}")));
         if event["fields"]["message"] == text {
@@ -80,7 +92,7 @@ fn messages_of_a_server_over_http_are_objects() {
     for line in lines {
         object(&line);
     }
-    assert!(server.wait().unwrap().success());
+    assert!(server.0.wait().unwrap().success());
     log.assert_intact();
 }
 

@@ -462,7 +462,7 @@ fn audit_log_is_exported_with_its_hashes() {
 fn serve_with_collector(log: &Log, url: &str) -> Wire {
     let belljar = Belljar::new().args(["stdio", "--audit", "otlp"]).args(log.options());
     let belljar = belljar.env("OTEL_EXPORTER_OTLP_ENDPOINT", url).env("OTEL_BLRP_SCHEDULE_DELAY", "100");
-    serve(belljar.env("OTEL_TRACES_EXPORTER", "none").env("OTEL_METRICS_EXPORTER", "none").env("NO_PROXY", "127.0.0.1"))
+    serve(belljar.env("OTEL_TRACES_EXPORTER", "none").env("OTEL_METRICS_EXPORTER", "none"))
 }
 
 #[test]
