@@ -68,33 +68,6 @@ impl CallStatus {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn all_statuses_have_every_name() {
-        for status in CallStatus::ALL {
-            // A new status is missing here, and has to be added to `ALL` if it has a name of its own.
-            match status {
-                CallStatus::Success
-                | CallStatus::RunError
-                | CallStatus::LimitReached(_)
-                | CallStatus::InstallError
-                | CallStatus::Refused(_)
-                | CallStatus::UnknownSession
-                | CallStatus::Invalid
-                | CallStatus::InputRequired
-                | CallStatus::Task
-                | CallStatus::Cancelled
-                | CallStatus::Failed => {}
-            }
-        }
-        let names: std::collections::BTreeSet<_> = call_statuses().collect();
-        assert_eq!(names.len(), CallStatus::ALL.len());
-    }
-}
-
 impl From<&Outcome> for CallStatus {
     fn from(outcome: &Outcome) -> Self {
         match outcome {
@@ -141,5 +114,32 @@ impl From<&SessionError> for CallStatus {
             | SessionError::Unrestorable(_)
             | SessionError::Gone => Self::Failed,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_statuses_have_every_name() {
+        for status in CallStatus::ALL {
+            // A new status is missing here, and has to be added to `ALL` if it has a name of its own.
+            match status {
+                CallStatus::Success
+                | CallStatus::RunError
+                | CallStatus::LimitReached(_)
+                | CallStatus::InstallError
+                | CallStatus::Refused(_)
+                | CallStatus::UnknownSession
+                | CallStatus::Invalid
+                | CallStatus::InputRequired
+                | CallStatus::Task
+                | CallStatus::Cancelled
+                | CallStatus::Failed => {}
+            }
+        }
+        let names: std::collections::BTreeSet<_> = call_statuses().collect();
+        assert_eq!(names.len(), CallStatus::ALL.len());
     }
 }
