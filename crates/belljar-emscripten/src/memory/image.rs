@@ -44,6 +44,11 @@ impl ReservationPool {
         Some(kept.swap_remove(at))
     }
 
+    /// Returns whether the pool would keep another reservation now.
+    pub(super) fn has_room(&self) -> bool {
+        self.0.lock().len() < kept_per_image()
+    }
+
     /// Keeps the reservation unless the pool is full.
     pub(super) fn put(&self, reservation: Reservation) {
         let mut kept = self.0.lock();

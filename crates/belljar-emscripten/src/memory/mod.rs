@@ -243,6 +243,8 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         if let (Some(image), Some(mut reservation)) = (self.image.take(), self.reservation.take())
+            // Many instances may end at once, and one that is not kept need not be reset.
+            && image.pool.has_room()
             && self.reset(&mut reservation, &image).is_ok()
         {
             image.pool.put(reservation);
