@@ -1,30 +1,27 @@
 //! An interpreter in the sandbox: runs code and returns its outcome.
 
+mod calls;
+mod completion;
+
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use belljar_core::kernel::InterruptHandle;
-use belljar_core::{
-    Execution, ExitReason, HoldingWait, LimitKind, Limits, Outcome, RunRequest, Statistics, bounded_json,
-};
+use belljar_core::{Execution, HoldingWait, Limits, RunRequest};
 use belljar_emscripten::console::{Console, OutputSink};
 use belljar_emscripten::fs::{Filesystem, Quota};
 use belljar_emscripten::host::Host;
 use belljar_emscripten::network::Network;
 use belljar_emscripten::recording::Recording;
 use belljar_emscripten::stop::{StopHandle, StopReason};
-use belljar_emscripten::termination::Termination;
-use belljar_emscripten::watchdog::{DeadlineGuard, TimeLimits};
 use belljar_emscripten::{Instance, InstanceConfig, InstanceError, Program};
 use belljar_network::{Connections, Scrubber};
 use belljar_packages::Dependencies;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::c_api::{self, CApiError, Object};
-use crate::guest_protocol::{GuestFunctions, RunArguments, RunResult, ShellResult};
+use crate::guest_protocol::{GuestFunctions, RunArguments};
 use crate::host_calls::{HostCall, HostCallRegistry};
 use crate::image::Image;
 use crate::install::{CellPackages, PrepareError, RuntimeInstaller};
@@ -32,34 +29,10 @@ use crate::owner_memory::count_for_owner;
 use crate::scrubbing::ScrubbingSink;
 use crate::session_files;
 
-/// The state of interactive input.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Completeness {
-    /// The input can be run.
-    Complete,
-    /// More lines are required.
-    Incomplete,
-    /// The input is not valid Python, whatever lines follow.
-    Invalid,
-}
-
-/// The completions of input at a prompt, which the guest made.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-pub struct Completions {
-    /// The number of characters before the word that is completed.
-    pub start: usize,
-    /// The words that can replace it.
-    pub matches: Vec<String>,
-}
+pub use completion::{Completeness, Completions};
 
 /// The time for which ended code waits for the records of its connections.
 pub(crate) const RECORD_TIMEOUT: Duration = Duration::from_millis(50);
-
-/// The time for completing input, which may run the program's code, such as `__dir__`.
-const COMPLETION_TIMEOUT: Duration = Duration::from_secs(2);
-/// The least time between the interrupt of code that runs for a completion, and the end of its interpreter.
-const COMPLETION_GRACE: Duration = Duration::from_secs(1);
 
 /// The interrupt handle of an interpreter.
 #[derive(Clone)]
@@ -227,26 +200,6 @@ impl Interpreter {
         self.functions
     }
 
-    /// Calls one of the guest's functions within the limits of time.
-    ///
-    /// # Errors
-    /// The outcome of an interpreter that did not return.
-    pub(crate) fn call_with_limits<R: DeserializeOwned, A: Serialize>(
-        &mut self,
-        function: Object,
-        name: &str,
-        arguments: &A,
-    ) -> Result<R, Outcome> {
-        let mut result = Err(Outcome::Success(None));
-        let execution = self.with_limits(|this| {
-            result = this.call_guest(function, name, arguments);
-            result.as_ref().err().cloned().unwrap_or(Outcome::Success(None))
-        });
-        tracing::trace!(run = ?execution.statistics.run, name, "a call of the guest");
-        self.host_mut().console.flush();
-        result
-    }
-
     /// Returns the state that the next run renews.
     pub(crate) fn renewal(&self) -> Renewal {
         self.renewal
@@ -335,33 +288,6 @@ impl Interpreter {
             self.with_limits(|this| this.call_for_outcome(this.functions.finish, "finish", &BTreeMap::<(), ()>::new()));
         self.wait_for_connection_records();
         execution
-    }
-
-    /// Returns whether `code`, typed at a prompt, can be run or needs more lines.
-    pub fn completeness(&mut self, code: &str) -> Completeness {
-        #[derive(Deserialize)]
-        struct Reply {
-            status: Completeness,
-        }
-        let request = serde_json::json!({ "code": code }).to_string();
-        let reply = c_api::call(&mut self.instance, self.functions.is_complete, "is_complete", &request);
-        // If the check fails, the code is run, so that Python reports the problem.
-        reply
-            .ok()
-            .and_then(|text| serde_json::from_str::<Reply>(&text).ok())
-            .map_or(Completeness::Complete, |reply| reply.status)
-    }
-
-    /// Returns the completions of `code`, input at a prompt up to the cursor. They are empty if finding them fails.
-    pub fn complete(&mut self, code: &str) -> Completions {
-        let limits = self.limits;
-        self.limits.wall_time = Some(COMPLETION_TIMEOUT);
-        self.limits.grace = limits.grace.max(COMPLETION_GRACE);
-        let function = self.functions.complete;
-        let reply = self.call_with_limits::<ShellResult, _>(function, "complete", &serde_json::json!({ "code": code }));
-        self.limits = limits;
-        let content = reply.and_then(Result::<serde_json::Value, Outcome>::from);
-        content.ok().and_then(|content| serde_json::from_value(content).ok()).unwrap_or_default()
     }
 
     /// Returns a handle that stops running code from other threads.
@@ -453,100 +379,6 @@ impl Interpreter {
     /// Returns the largest size that the memory has had, in bytes.
     pub(crate) fn peak_memory(&self) -> u64 {
         self.instance.peak_memory()
-    }
-
-    /// Runs `work` within the limits of time, less what the request has spent so far.
-    pub(crate) fn with_limits(&mut self, work: impl FnOnce(&mut Self) -> Outcome) -> Execution {
-        let limits = self.limits.without_time(self.spent);
-        let watch = DeadlineGuard::start(
-            &self.instance.stop_handle(),
-            TimeLimits { wall: limits.wall_time, cpu: limits.cpu_time, grace: limits.grace },
-        );
-        let start = Instant::now();
-        let outcome = work(self);
-        drop(watch);
-        self.is_broken |= matches!(outcome, Outcome::Exited(ExitReason::Crash(_)));
-        let statistics = Statistics {
-            start: self.start,
-            run: self.spent + start.elapsed(),
-            peak_memory: self.instance.peak_memory(),
-        };
-        Execution { outcome, statistics }
-    }
-
-    fn call_for_outcome(&mut self, function: Object, name: &str, arguments: &impl Serialize) -> Outcome {
-        let result = self.call_guest::<RunResult, _>(function, name, arguments);
-        self.host_mut().console.flush();
-        result.map_or_else(|outcome| outcome, Outcome::from)
-    }
-
-    /// Calls one of the guest's functions.
-    ///
-    /// # Errors
-    /// The outcome of an interpreter that did not return.
-    pub(crate) fn call_guest<R: DeserializeOwned, A: Serialize>(
-        &mut self,
-        function: Object,
-        name: &str,
-        arguments: &A,
-    ) -> Result<R, Outcome> {
-        let crash = |reason: String| Outcome::Exited(ExitReason::Crash(reason));
-        if self.is_broken {
-            return Err(crash(InstanceError::Dead.to_string()));
-        }
-        let arguments = serde_json::to_string(arguments).map_err(|error| crash(error.to_string()))?;
-        let result = self.call_recorded(function, name, &arguments).map_err(Outcome::Exited)?;
-        bounded_json::parse(&self.scrubber.scrub_text(&result))
-            .ok_or_else(|| crash("the interpreter returned JSON of an unexpected shape".into()))
-    }
-
-    /// Calls one of the guest's functions, or the one that a recording has instead if the code is replayed.
-    ///
-    /// # Errors
-    /// The reason why the interpreter did not return.
-    pub(crate) fn call_recorded(
-        &mut self,
-        function: Object,
-        name: &str,
-        arguments: &str,
-    ) -> Result<String, ExitReason> {
-        let Some(recording) = self.instance.host().recording().cloned() else {
-            return c_api::call(&mut self.instance, function, name, arguments).map_err(|error| self.end_reason(error));
-        };
-        let result = match recording.call(name, arguments) {
-            None => c_api::call(&mut self.instance, function, name, arguments),
-            Some((name, arguments)) => {
-                let function = self.functions.by_name(&name);
-                let function = function.ok_or_else(|| ExitReason::Crash(format!("it has no `{name}`")))?;
-                c_api::call(&mut self.instance, function, &name, &arguments)
-            }
-        };
-        recording.end_call();
-        recording.end_sleep().map_err(|termination| ExitReason::Crash(termination.to_string()))?;
-        result.map_err(|error| self.end_reason(error))
-    }
-
-    fn end_reason(&self, error: CApiError) -> ExitReason {
-        match error {
-            CApiError::Instance(error) => self.exit_reason(error),
-            error => ExitReason::Crash(error.to_string()),
-        }
-    }
-
-    /// Returns the reason why the instance did not return.
-    pub(crate) fn exit_reason(&self, error: InstanceError) -> ExitReason {
-        match error {
-            InstanceError::Terminated(Termination::Exit(status)) => ExitReason::Exit(status & 0xff),
-            InstanceError::Terminated(Termination::OutputLimit { .. }) => ExitReason::Limit(LimitKind::Output),
-            InstanceError::Terminated(Termination::Stopped) => match self.instance.host().stop.reason() {
-                Some(StopReason::WallTime) => ExitReason::Limit(LimitKind::WallTime),
-                Some(StopReason::WaitTime) => ExitReason::Limit(LimitKind::WaitTime),
-                Some(StopReason::CpuTime) => ExitReason::Limit(LimitKind::CpuTime),
-                Some(StopReason::Requested) | None => ExitReason::Cancelled,
-            },
-            InstanceError::StackOverflow => ExitReason::Limit(LimitKind::Stack),
-            other => ExitReason::Crash(other.to_string()),
-        }
     }
 }
 
