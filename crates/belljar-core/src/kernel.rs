@@ -10,36 +10,25 @@
 //!  belljar-native (Linux processes)   CellObserver: output, display events, input()
 //! ```
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
-use std::time::Duration;
 
-use serde::Serialize;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
-use crate::activity::Scope;
-use crate::activity::trace::SpanName;
 use crate::cancellation::CallCancellation;
-use crate::cell_watcher::CellWatcher;
-use crate::connection::ConnectionRecord;
-use crate::exchange::{EncodedValue, Exchange, FunctionCall, FunctionError, FunctionReply};
 use crate::execution::{CellResult, CellStatus, RunReport};
 use crate::exit_reason::ExitReason;
 use crate::files::{FileError, FileInfo, Range};
 use crate::held_cell::CellRecorder;
-use crate::install_record::InstallRecord;
 use crate::limits::Limits;
-use crate::mime::DisplayEvent;
-use crate::output::Stream;
-use crate::progress::{NoProgress, Progress, ProgressStep, StepProgress};
+use crate::progress::Progress;
 use crate::session_folder::SessionFolder;
 use crate::statistics::BackendStatistics;
 use crate::waiting::{CellStep, ReplySender, RestoredRun, RunStep, Waker};
 
+pub use crate::cell_observer::{CellObserver, INPUT_TIMEOUT, NullObserver};
 pub use crate::kernel_error::{BoxError, CellError, InputError, InputReply, KernelError, ShellError};
+pub use crate::kernel_requests::{CellRequest, OneShotRequest, ShellRequest};
 
 /// Runs work to its end on a new thread that has the stack which a backend's interpreters need. Fails when the system
 /// refuses another thread.
@@ -147,7 +136,7 @@ pub trait Backend: Send + Sync {
         Err(KernelError::Unsupported("this backend's snapshots have no base".into()))
     }
 
-    /// Returns whether requests may have an [`Exchange`].
+    /// Returns whether requests may have an [`Exchange`](crate::Exchange).
     fn supports_exchange(&self) -> bool {
         true
     }
@@ -191,31 +180,6 @@ pub trait Backend: Send + Sync {
     /// Returns the function that runs work on threads for this backend. A pool keeps it without the backend, which can
     /// then be dropped before the pool's threads end.
     fn thread_runner(&self) -> RunOnThread;
-}
-
-/// Code that is run once, in an interpreter of its own.
-#[derive(Debug, Clone, Default)]
-pub struct OneShotRequest {
-    /// Python source text.
-    pub code: String,
-    /// Variables to set before the code runs: a JSON object. Text, so that numbers keep their digits.
-    pub globals: Option<Box<RawValue>>,
-    /// Packages to install in addition to those that the code asks for, as PEP 508 requirements without addresses.
-    pub dependencies: Vec<String>,
-    /// The most elapsed time; the backend's own limit holds as well.
-    pub timeout: Option<Duration>,
-    /// Variables and functions of the caller. If set, the value is returned encoded.
-    pub exchange: Option<Exchange>,
-    /// True if the code can import the module `tools`: [`CellObserver::call_function`] receives its calls. Only for
-    /// backends with [`Backend::supports_tools`].
-    pub tools: bool,
-    /// A network policy as JSON: code may use what it allows of what the backend does.
-    pub network: Option<Value>,
-    /// The owner of the call, who may be a client or a connection. Code of different owners never runs in the same
-    /// process of a backend with processes for it, and code without an owner has a process of its own.
-    pub owner: Option<Arc<str>>,
-    /// The context of the call, for the audit log and for traces.
-    pub scope: Scope,
 }
 
 /// A run that has ended.
@@ -345,190 +309,6 @@ pub trait InterruptHandle: Send + Sync {
 
     /// Ends the interpreter, whatever it does.
     fn kill(&self);
-}
-
-/// The receiver of what code does while it runs: its output, display events, progress and input requests.
-pub trait CellObserver: Progress + Send + Sync {
-    /// Receives bytes that the code wrote. They may end inside of a line or a UTF-8 sequence.
-    fn on_stream(&self, stream: Stream, bytes: &[u8]);
-
-    /// Receives a display event. Observers that need no live display read [`CellResult::outputs`] instead.
-    fn on_display(&self, event: &DisplayEvent) {
-        let _ = event;
-    }
-
-    /// Receives the name of the phase that the call has reached, such as `running`.
-    fn on_phase(&self, name: &str) {
-        let _ = name;
-    }
-
-    /// Receives the stage of the work that begins: [`SpanName::Image`], [`SpanName::Restore`] or [`SpanName::Run`].
-    fn on_stage(&self, stage: SpanName) {
-        let _ = stage;
-    }
-
-    /// Receives the record of an installation of packages for the code that has changed something, or has failed.
-    fn on_install(&self, record: &InstallRecord) {
-        let _ = record;
-    }
-
-    /// Receives a message for debugging: why a package is not installed, what a helper cell raised.
-    fn on_debug(&self, message: &str) {
-        let _ = message;
-    }
-
-    /// Receives a line about a call of a tool that begins or has ended.
-    fn on_tool_call(&self, line: &str) {
-        let _ = line;
-    }
-
-    /// Receives the record of a connection, or of an HTTP request, that has ended or was refused.
-    fn on_connection(&self, record: &ConnectionRecord) {
-        let _ = record;
-    }
-
-    /// Requests a line of input from the client. The reply arrives at the returned receiver.
-    ///
-    /// # Errors
-    /// Fails if the client cannot be asked.
-    fn request_input(&self, prompt: &str, secret: bool) -> Result<Receiver<InputReply>, InputError>;
-
-    /// Receives the result of the program of [`Backend::program`].
-    fn on_report(&self, report: RunReport) {
-        let _ = report;
-    }
-
-    /// Receives the value of a cell whose request had an [`Exchange`].
-    fn on_value(&self, value: EncodedValue) {
-        let _ = value;
-    }
-
-    /// Starts a call of a function of the host. The reply is sent to `replies`, at once or later. Runs on the
-    /// thread that runs the code or serves its kernel, which is blocked meanwhile.
-    fn call_function(&self, call: FunctionCall, replies: &ReplySender) {
-        let message = format!("the host has no function `{}`", call.name);
-        let error = FunctionError { name: "NameError".into(), message };
-        // Ignore send errors: the code may have ended.
-        let _ = replies.send(FunctionReply { id: call.id, result: Err(error) });
-    }
-
-    /// Receives, several times a second, that the code waits for functions of the host and holds its thread meanwhile:
-    /// it cannot be continued elsewhere before it has received a reply.
-    fn on_holding_wait(&self) {}
-
-    /// Cancels a call that [`CellObserver::call_function`] started: the code does not wait for its reply any more.
-    fn cancel_function(&self, id: u64) {
-        let _ = id;
-    }
-
-    /// Receives the watcher of the cell, which follows its calls of tools. Called before the code begins.
-    fn watch(&self, watcher: &Arc<dyn CellWatcher>) {
-        let _ = watcher;
-    }
-}
-
-/// The time that a person has to reply to a prompt of `input()`.
-pub const INPUT_TIMEOUT: Duration = Duration::from_secs(600);
-
-/// A [`CellObserver`] that ignores everything.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NullObserver;
-
-impl Progress for NullObserver {
-    fn start(&self, step: ProgressStep) -> Box<dyn StepProgress> {
-        NoProgress.start(step)
-    }
-}
-
-impl CellObserver for NullObserver {
-    fn on_stream(&self, _: Stream, _: &[u8]) {}
-
-    fn request_input(&self, _: &str, _: bool) -> Result<Receiver<InputReply>, InputError> {
-        Err(InputError::Unavailable)
-    }
-}
-
-/// A cell to run.
-#[derive(Debug, Clone, Serialize)]
-pub struct CellRequest {
-    /// The source, in IPython's Python.
-    pub code: String,
-    /// The elapsed time after which the cell is interrupted; the backend's own limit holds as well.
-    #[serde(skip)]
-    pub timeout: Option<Duration>,
-    /// Runs the cell without showing its value, and without a number and a history entry of its own.
-    pub silent: bool,
-    /// Gives the cell a number and a history entry.
-    pub store_history: bool,
-    /// Keeps payloads (text for a frontend's pager, its next cell) for [`ShellRequest::UserExpressions`] instead of
-    /// displaying them.
-    pub collect_payloads: bool,
-    /// Variables and functions of the caller. If set, the observer receives the cell's value.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub exchange: Option<Exchange>,
-    /// The same as [`OneShotRequest::tools`].
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub tools: bool,
-    /// The same as [`OneShotRequest::network`], for the whole session. Only its first cell can set it.
-    #[serde(skip)]
-    pub network: Option<Value>,
-    /// The context of the call, for the audit log and for traces.
-    #[serde(skip)]
-    pub scope: Scope,
-    /// Has the guest run the cell as a feed of a session of Monty's worker protocol instead of in IPython's shell: the
-    /// settings of session and feed, a JSON object. All cells of such a session have it. Only for backends with
-    /// [`Backend::supports_feeds`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub monty: Option<Box<RawValue>>,
-}
-
-impl Default for CellRequest {
-    fn default() -> Self {
-        Self {
-            code: String::new(),
-            timeout: None,
-            silent: false,
-            store_history: true,
-            collect_payloads: false,
-            exchange: None,
-            tools: false,
-            network: None,
-            scope: Scope::default(),
-            monty: None,
-        }
-    }
-}
-
-/// A request of Jupyter's shell channel that is not a cell. Positions count Unicode code points.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "request", rename_all = "snake_case")]
-pub enum ShellRequest {
-    /// Asks for completions at the cursor: `complete_request`.
-    Complete {
-        /// The cell's source.
-        code: String,
-        /// The cursor's position.
-        cursor: usize,
-    },
-    /// Asks what the name at the cursor is: `inspect_request`.
-    Inspect {
-        /// The cell's source.
-        code: String,
-        /// The cursor's position.
-        cursor: usize,
-        /// 0, or 1 to include source code.
-        detail: u8,
-    },
-    /// Asks whether the code can be run or needs more lines: `is_complete_request`.
-    IsComplete {
-        /// The code typed so far.
-        code: String,
-    },
-    /// Asks, after a cell, for the `payload` and `user_expressions` of its `execute_reply`.
-    UserExpressions {
-        /// The expressions to evaluate, by the names that the reply gives them.
-        expressions: BTreeMap<String, String>,
-    },
 }
 
 /// A kernel's state as bytes.

@@ -4,7 +4,9 @@
 //!
 //! | file | subject |
 //! | --- | --- |
-//! | [`kernel`] | the traits of backends, kernels and their observers |
+//! | [`kernel`] | the traits of backends and kernels |
+//! | `cell_observer` | the receiver of what code does while it runs |
+//! | `kernel_requests` | the requests to backends and kernels |
 //! | `kernel_error` | the errors of kernels and backends |
 //! | `run_request`, `limits` | what code is run with |
 //! | `execution`, `exit_reason` | how code ended |
@@ -32,6 +34,7 @@
 pub mod activity;
 pub mod bounded_json;
 mod cancellation;
+mod cell_observer;
 mod cell_watcher;
 mod connection;
 mod connection_log;
@@ -45,6 +48,7 @@ mod image_collector;
 mod install_record;
 pub mod kernel;
 mod kernel_error;
+mod kernel_requests;
 mod limits;
 pub mod mime;
 pub mod os;
