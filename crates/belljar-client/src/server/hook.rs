@@ -5,6 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use async_trait::async_trait;
+use futures::future::BoxFuture;
 use rmcp::model::CallToolResult;
 use serde_json::{Map, Value};
 
@@ -55,6 +56,33 @@ pub trait ProcessToolCall: Send + Sync + 'static {
         name: &str,
         arguments: Map<String, Value>,
     ) -> Result<ToolOutcome, McpError>;
+}
+
+/// A hook that is a closure.
+pub(super) struct ClosureHook<F>(pub(super) F);
+
+#[async_trait]
+impl<F> ProcessToolCall for ClosureHook<F>
+where
+    F: for<'a> Fn(
+            &'a RunContext,
+            CallTool<'a>,
+            &'a str,
+            Map<String, Value>,
+        ) -> BoxFuture<'a, Result<ToolOutcome, McpError>>
+        + Send
+        + Sync
+        + 'static,
+{
+    async fn process(
+        &self,
+        run: &RunContext,
+        call: CallTool<'_>,
+        name: &str,
+        arguments: Map<String, Value>,
+    ) -> Result<ToolOutcome, McpError> {
+        (self.0)(run, call, name, arguments).await
+    }
 }
 
 /// The call that a hook wraps. It may be made more than once.
