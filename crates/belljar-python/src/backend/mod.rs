@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `runtime` | the Python that code runs on, loaded on first use |
 //! | `one_shot` | code in an interpreter of its own, without IPython |
+//! | `attempt` | an interpreter for one attempt to run it, connected to the host |
 //! | `program_kernel` | the same as a kernel with one cell, which can wait on the disk |
 //! | `session_kernel` | a session's kernel: IPython's shell |
 //! | `kernel_interpreter` | the interpreter of a session: in this process, or in one of its own |
@@ -19,6 +20,7 @@
 //! | `wait_clock` | the limits of time of code that waits |
 //! | `mounts` | directories of the host that code can use |
 
+mod attempt;
 mod exchange;
 mod held_cell;
 mod isolated_host;

@@ -17,8 +17,9 @@ use belljar_packages::GeneralHint as _;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::attempt::{Attempt, Effects};
 use super::exchange::{RunCalls, SavedCalls};
-use super::one_shot::{self, Attempt, Effects, OneShotRun};
+use super::one_shot::{self, OneShotRun};
 use super::run_interpreter::SavedInterpreter;
 use super::runtime::PythonRuntime;
 use super::wait_clock::{SavedClock, WaitClock};
