@@ -225,7 +225,7 @@ pub fn is_value(result: &str) -> bool {
     serde_json::from_str::<OfKind<'_>>(result).is_ok_and(|result| result.kind == "value")
 }
 
-/// A buffer of a value that crosses between the processes: a file of the guest. See `backend/exchange.rs`.
+/// A buffer of a value that crosses between the processes: a file of the guest. See `backend/exchange/buffers.rs`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ValueFile {
     /// Its name in the directory of such files.

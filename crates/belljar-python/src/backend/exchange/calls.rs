@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 
 use super::super::held_cell::{BinaryReplies, HeldCell, WaitPoint};
 use super::super::since_1970::{microseconds, now};
-use super::scrubbed;
+use super::buffers::scrubbed;
 use crate::host_calls::{HostCallContext, WaitError};
 
 /// The time for which a call waits if the guest sets no limit.
