@@ -126,6 +126,7 @@
 mod background;
 mod channel;
 mod frames;
+mod image_workers;
 mod messages;
 mod pool;
 mod remote;

@@ -1,12 +1,11 @@
-//! The workers of a server: started, given to one owner each, used again, and ended.
+//! The workers of a server, by the images of their interpreters: the templates of images are started when they are
+//! needed, and replaced.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use belljar_core::kernel::KernelError;
@@ -17,12 +16,12 @@ use belljar_python::isolation::{
 };
 use belljar_python::packages::PackageSet;
 use belljar_python::{ImageParts, OpenError, Options, Python};
-use belljar_sandbox::worker::{TemplateReport, WorkerProcess, WorkerTemplate};
-use parking_lot::{Condvar, Mutex};
+use belljar_sandbox::worker::{TemplateReport, WorkerTemplate};
+use parking_lot::Mutex;
 
+use crate::image_workers::{ImageWorkers, Worker, maintain};
 use crate::remote::{InitialMemory, RemoteInterpreter};
 use crate::template::{TEMPLATE_ARGUMENT, TemplateTask, worker_memory};
-use crate::usage::WorkerUsage;
 
 /// The options of a pool.
 #[derive(Debug, Clone)]
@@ -53,8 +52,6 @@ impl Default for WorkerOptions {
     }
 }
 
-/// The time in which an idle worker frees the memory of the interpreter that has ended.
-const FREEING_TIME: Duration = Duration::from_secs(2);
 /// The most templates for images with packages.
 const MAX_TEMPLATES: usize = 16;
 
@@ -80,84 +77,6 @@ struct TemplateSlot {
     /// Locked while the template is started, so that concurrent callers wait for the first.
     workers: Mutex<Option<Arc<ImageWorkers>>>,
     last_used: Mutex<Instant>,
-}
-
-/// The template of one image, and its workers.
-pub(crate) struct ImageWorkers {
-    options: WorkerOptions,
-    template: WorkerTemplate,
-    /// The most memory of a worker, in bytes.
-    memory: u64,
-    /// The memory of a worker in which no code has run, in bytes, once it is known: what workers have of the template.
-    initial_memory: OnceLock<u64>,
-    known: Mutex<KnownWorkers>,
-    /// Notified when a worker that has had no owner is taken.
-    taken: Condvar,
-}
-
-#[derive(Default)]
-struct KnownWorkers {
-    /// A worker without an owner, started before it is needed.
-    fresh: Option<Worker>,
-    /// Workers that are not used, by the time since when.
-    idle: Vec<IdleWorker>,
-    /// The workers that have had an owner, whose memory is measured.
-    owned: Vec<Weak<WorkerControl>>,
-}
-
-struct IdleWorker {
-    owner: Arc<str>,
-    worker: Worker,
-    since: Instant,
-}
-
-/// A worker, and the broker's ends of its sockets. Dropping it ends the process.
-pub(crate) struct Worker {
-    pub(crate) channel: UnixStream,
-    pub(crate) control: Arc<WorkerControl>,
-    /// True once the worker has reported that it is sealed.
-    pub(crate) is_ready: bool,
-    /// The number of runs so far.
-    pub(crate) runs: u32,
-}
-
-/// The means of stopping the code in a worker.
-pub(crate) struct WorkerControl {
-    pub(crate) process: WorkerProcess,
-    /// The socket that receives the numbers of interpreters to interrupt.
-    pub(crate) interrupts: UnixStream,
-    /// The use of the worker, as that of its owner.
-    pub(crate) usage: WorkerUsage,
-    /// True if the worker was killed because it used too much memory.
-    exceeded_memory: AtomicBool,
-}
-
-impl WorkerControl {
-    /// Returns whether the worker was killed because it used too much memory.
-    pub(crate) fn has_exceeded_memory(&self) -> bool {
-        self.exceeded_memory.load(Ordering::Relaxed)
-    }
-
-    /// Reads the processor time of the worker for the quota of its owner.
-    pub(crate) fn count_processor_time(&self) {
-        self.usage.count_processor_time(|| self.process.processor_time());
-    }
-
-    /// Kills the worker if it uses more than `limit` bytes, or more than the quota of its owner has. `initial` is the
-    /// memory of a worker in which no code has run. Returns whether the memory can be read.
-    ///
-    /// The worker's own limit has gaps for code that makes system calls of its choice: see
-    /// [`SealLimits`](belljar_sandbox::worker::SealLimits).
-    fn check_memory(&self, limit: u64, initial: Option<u64>) -> bool {
-        let Some(bytes) = self.process.memory_bytes() else { return self.process.has_ended() };
-        let has_room = initial.is_none_or(|initial| self.usage.measure(bytes.saturating_sub(initial)));
-        // The number of a process that has ended may be that of another one.
-        if (bytes > limit || !has_room) && !self.process.has_ended() {
-            self.exceeded_memory.store(true, Ordering::Relaxed);
-            self.process.kill();
-        }
-        true
-    }
 }
 
 /// An error in starting a worker.
@@ -304,14 +223,9 @@ impl Shared {
         command.push(TEMPLATE_ARGUMENT.into());
         let memory = if parts.is_session { self.options.session_memory } else { self.task.memory };
         let task = TemplateTask { image: parts.clone(), memory, ..self.task.clone() };
-        let started = Arc::new(ImageWorkers {
-            options: self.options.clone(),
-            template: WorkerTemplate::start(&command, &task)?,
-            memory: worker_memory(task.memory, parts),
-            initial_memory: OnceLock::new(),
-            known: Mutex::default(),
-            taken: Condvar::new(),
-        });
+        let template = WorkerTemplate::start(&command, &task)?;
+        let memory = worker_memory(task.memory, parts);
+        let started = Arc::new(ImageWorkers::new(self.options.clone(), template, memory));
         let (packages, for_sessions) = (parts.wheels.len(), parts.is_session);
         tracing::debug!(packages, for_sessions, "a template of worker processes is ready");
         let maintained = Arc::downgrade(&started);
@@ -342,124 +256,5 @@ impl Shared {
         if workers.as_ref().is_some_and(|workers| Arc::ptr_eq(workers, failed)) {
             *workers = None;
         }
-    }
-}
-
-impl ImageWorkers {
-    /// Takes a worker of `owner`, or one that has had no owner.
-    pub(crate) fn take(&self, owner: Option<&Arc<str>>) -> Result<Worker, PoolError> {
-        let fresh = {
-            let mut known = self.known.lock();
-            while let Some(owner) = owner
-                && let Some(at) = known.idle.iter().rposition(|idle| idle.owner == *owner)
-            {
-                let IdleWorker { worker, .. } = known.idle.remove(at);
-                if !worker.control.process.has_ended() {
-                    return Ok(worker);
-                }
-            }
-            known.fresh.take()
-        };
-        let worker = match fresh {
-            Some(fresh) if !fresh.control.process.has_ended() => fresh,
-            _ => self.fork()?,
-        };
-        self.known.lock().owned.push(Arc::downgrade(&worker.control));
-        self.taken.notify_one();
-        Ok(worker)
-    }
-
-    /// Takes a worker back whose interpreter has been discarded.
-    pub(crate) fn put_back(&self, worker: Worker, owner: Option<Arc<str>>) {
-        let Some(owner) = owner.filter(|_| worker.runs < self.options.runs) else { return };
-        let mut known = self.known.lock();
-        let oldest = (known.idle.len() >= self.options.max_idle).then(|| known.idle.remove(0));
-        known.idle.push(IdleWorker { owner, worker, since: Instant::now() });
-        drop(known);
-        drop(oldest);
-    }
-
-    fn fork(&self) -> Result<Worker, PoolError> {
-        let (channel, its_channel) = UnixStream::pair()?;
-        let (interrupts, its_interrupts) = UnixStream::pair()?;
-        interrupts.set_nonblocking(true)?;
-        let process = self.template.fork(&[its_channel.as_fd(), its_interrupts.as_fd()])?;
-        if self.initial_memory.get().is_none()
-            && let Some(bytes) = process.memory_bytes()
-        {
-            let _ = self.initial_memory.set(bytes);
-        }
-        let (usage, exceeded_memory) = (WorkerUsage::default(), AtomicBool::new(false));
-        let control = Arc::new(WorkerControl { process, interrupts, usage, exceeded_memory });
-        Ok(Worker { channel, control, is_ready: false, runs: 0 })
-    }
-
-    /// Returns whether a worker without an interpreter holds memory that its owner would not be charged with.
-    fn holds_uncharged(&self, control: &WorkerControl) -> bool {
-        control
-            .usage
-            .holds_uncharged(|| Some(control.process.memory_bytes()?.saturating_sub(*self.initial_memory.get()?)))
-    }
-
-    /// Returns the workers that have been idle for too long or hold memory, and whether there is none without an owner.
-    fn expire(&self) -> (Vec<IdleWorker>, bool) {
-        let mut known = self.known.lock();
-        let limit = self.options.idle;
-        let expired = known.idle.extract_if(.., |idle| {
-            let time = idle.since.elapsed();
-            time > limit || (time > FREEING_TIME && self.holds_uncharged(&idle.worker.control))
-        });
-        let expired = expired.collect();
-        (expired, known.fresh.is_none())
-    }
-
-    /// Kills the workers that use more memory than they may, and counts processor time. Returns whether the memory of
-    /// all can be read.
-    fn check_memory(&self) -> bool {
-        let owned: Vec<Arc<WorkerControl>> = {
-            let mut known = self.known.lock();
-            known.owned.retain(|control| control.strong_count() > 0);
-            known.owned.iter().filter_map(Weak::upgrade).collect()
-        };
-        let mut can_read = true;
-        for control in owned {
-            can_read &= control.check_memory(self.memory, self.initial_memory.get().copied());
-            control.count_processor_time();
-        }
-        can_read
-    }
-}
-
-/// Keeps a worker without an owner ready, and ends those that were idle for too long or use too much memory, as long as
-/// the workers and their template exist.
-fn maintain(workers: &Weak<ImageWorkers>) {
-    /// The interval at which the time of idle workers is checked.
-    const INTERVAL: Duration = Duration::from_secs(1);
-    /// The interval at which the memory of workers is measured.
-    const MEMORY_INTERVAL: Duration = Duration::from_millis(250);
-    let mut can_read_memory = true;
-    while let Some(workers) = workers.upgrade() {
-        if workers.template.has_ended() {
-            // All its workers end with it. The next call starts another template.
-            let ended = std::mem::take(&mut *workers.known.lock());
-            drop(ended);
-            return;
-        }
-        let (expired, needs_fresh) = workers.expire();
-        drop(expired);
-        if needs_fresh {
-            match workers.fork() {
-                Ok(worker) => workers.known.lock().fresh = Some(worker),
-                Err(error) => tracing::warn!(%error, "failed to start a worker process ahead of time"),
-            }
-        }
-        if !workers.check_memory() && std::mem::replace(&mut can_read_memory, false) {
-            tracing::warn!(
-                "failed to read the memory of worker processes in /proc: only the limit of the kernel holds"
-            );
-        }
-        let mut known = workers.known.lock();
-        let interval = if known.owned.is_empty() { INTERVAL } else { MEMORY_INTERVAL };
-        workers.taken.wait_for(&mut known, interval);
     }
 }

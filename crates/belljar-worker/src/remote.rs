@@ -12,8 +12,8 @@ use belljar_python::GuestReturn;
 use belljar_python::isolation::{InterpreterProcess, MountPoint, ProcessCall, ProcessHost, ProcessReturn, SavedPart};
 
 use crate::frames::{self, FrameError};
+use crate::image_workers::{ImageWorkers, Worker};
 use crate::messages::{Command, Event, InterpreterLimits, TimeLimits};
-use crate::pool::{ImageWorkers, Worker};
 use crate::remote_call::{self, RemoteCall, Waits, WorkerFailure};
 use crate::remote_handle::RemoteHandle;
 use crate::remote_recording::RemoteRecording;

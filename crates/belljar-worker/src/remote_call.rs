@@ -13,8 +13,8 @@ use belljar_python::isolation::{
 };
 
 use crate::frames::{self, FrameError};
+use crate::image_workers::Worker;
 use crate::messages::{Command, Event, InterpreterLimits, MAX_HOST_REQUEST, MAX_OUTPUT, MAX_STATE_PART, SeenSignals};
-use crate::pool::Worker;
 use crate::remote::{Source, send};
 use crate::remote_handle::RemoteHandle;
 use crate::remote_recording::{REPLAY_TIME, RemoteRecording, WaitingCode};

@@ -9,8 +9,8 @@ use belljar_core::kernel::InterruptHandle;
 use belljar_python::isolation::ChangeObserver;
 use parking_lot::Mutex;
 
+use crate::image_workers::WorkerControl;
 use crate::messages::{CHANGE_SIGNAL, END_SIGNAL, SeenSignals};
-use crate::pool::WorkerControl;
 
 /// The time after which a worker is killed that has not ended the code of a session, although it was told to.
 const KILL_GRACE: Duration = Duration::from_secs(5);

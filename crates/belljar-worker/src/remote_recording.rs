@@ -9,8 +9,8 @@ use belljar_core::kernel::KernelError;
 use belljar_python::isolation::{CallRecording, RecordingState, RemoteCaller};
 
 use crate::frames;
+use crate::image_workers::Worker;
 use crate::messages::{Command, Event, MAX_HANDLER_STATE, MAX_REASON, MAX_STATE_PART, SeenSignals};
-use crate::pool::Worker;
 use crate::remote::{RemoteInterpreter, Source, send};
 use crate::remote_call::WorkerFailure;
 use crate::remote_handle::RemoteHandle;

@@ -6,8 +6,8 @@ use belljar_core::kernel::KernelError;
 use belljar_python::isolation::{FileFailure, FileReply, FileRequest, SavedPart, SessionProcess, SessionStart};
 
 use crate::frames::{self, FrameError};
+use crate::image_workers::Worker;
 use crate::messages::{Command, Event, InterpreterLimits, MAX_BUFFERS, MAX_REASON, MAX_STATE, MAX_STATE_PART};
-use crate::pool::Worker;
 use crate::remote::{BUFFER, RemoteInterpreter, Source, wait_until_ready};
 use crate::remote_call::WorkerFailure;
 use crate::timed_channel::{self, TimedChannel};

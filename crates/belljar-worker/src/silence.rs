@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use belljar_core::HoldingWait;
 
-use crate::pool::WorkerControl;
+use crate::image_workers::WorkerControl;
 
 /// The interval at which a silent worker is looked at.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(100);
