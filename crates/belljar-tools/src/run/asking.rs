@@ -9,7 +9,8 @@ use belljar_audit::{Details, Event};
 use belljar_core::kernel::INPUT_TIMEOUT;
 use belljar_core::{CellWatcher, OperatorAnswer, Party};
 
-use super::{Call, OperationNumber, Shared};
+use super::operations::Call;
+use super::{OperationNumber, Shared};
 use crate::approval::{Approval, ApprovalRequest, GrantState};
 use crate::catalogue::Tool;
 use crate::error::ToolFailure;
