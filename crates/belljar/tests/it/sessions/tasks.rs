@@ -1,4 +1,7 @@
-//! Cells as tasks of the protocol, in both eras.
+//! Cells as tasks of the protocol. In most tests, the client is one of the modern era.
+
+mod availability;
+mod legacy;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -10,7 +13,7 @@ use crate::harness::{cache, release};
 use crate::serve::clients::legacy_client;
 use crate::serve::http::Listening;
 use crate::tool_client::{Client, call, tool_server};
-use crate::wire::{Wire, text};
+use crate::wire::Wire;
 
 const MODERN: &str = "2026-07-28";
 const LEGACY: &str = "2025-11-25";
@@ -155,11 +158,6 @@ fn open(wire: &mut Wire) -> String {
 pub(super) fn kill(mut wire: Wire) {
     wire.child.kill().unwrap();
     wire.child.wait().unwrap();
-}
-
-/// Begins a task in the legacy era, and returns its ID.
-fn begin(wire: &mut Wire, code: &str) -> String {
-    begin_call(wire, "execute_code", json!({ "code": code }))
 }
 
 /// Begins the call of a tool as a task in the legacy era, and returns its ID.
@@ -368,225 +366,6 @@ fn cancelled_task_is_interrupted() {
     kill(wire);
     let mut wire = fixture.serve();
     assert_eq!(get(&mut wire, &id)["status"], "cancelled");
-    assert_eq!(fixture.calls(), [""; 0]);
-}
-
-#[test]
-fn clients_get_tasks_only_if_they_support_them() {
-    let fixture = Fixture::new(&[]);
-    let mut wire = fixture.serve();
-    let call = json!({ "name": "execute_code", "arguments": { "code": APPEND } });
-    let asked = wire.ask("tools/call", modern(call, json!({ "elicitation": {} })));
-    assert_eq!(asked["result"]["resultType"], "input_required", "{asked:#}");
-    let (id, _) = asked["result"]["requestState"].as_str().unwrap().split_once('.').unwrap();
-    for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
-        let params = json!({ "taskId": id, "inputResponses": {} });
-        let refused = wire.ask(method, modern(params, json!({ "elicitation": {} })));
-        assert_eq!(refused["error"]["code"], -32021, "{refused:#}");
-        let missing = ask(&mut wire, method, json!({ "taskId": NOWHERE, "inputResponses": {} }));
-        assert_eq!(missing["error"]["code"], -32602, "{missing:#}");
-    }
-    for method in ["tasks/list", "tasks/result"] {
-        let missing = ask(&mut wire, method, json!({ "taskId": id }));
-        assert_eq!(missing["error"]["code"], -32601, "{missing:#}");
-    }
-    // A client that cannot be asked does not see or answer questions.
-    let capabilities = json!({ "extensions": { EXTENSION: {} } });
-    let answer = json!({ "action": "accept", "content": { "value": "yes" } });
-    let keys = get(&mut wire, id)["inputRequests"].clone();
-    let responses: serde_json::Map<String, Value> =
-        keys.as_object().unwrap().keys().map(|key| (key.clone(), answer.clone())).collect();
-    let params = json!({ "taskId": id, "inputResponses": responses });
-    wire.ask("tasks/update", modern(params, capabilities.clone()));
-    let task = wire.ask("tasks/get", modern(json!({ "taskId": id }), capabilities))["result"].take();
-    assert_eq!((&task["status"], task.get("inputRequests")), (&json!("working"), None), "{task:#}");
-    assert_eq!(get(&mut wire, id)["inputRequests"], keys);
-}
-
-#[test]
-fn servers_without_a_data_directory_have_no_tasks() {
-    let mut wire = Wire::silent(["--toolset", "interpreter"]);
-    let hello = initialize(&mut wire, LEGACY);
-    assert_eq!((hello["capabilities"].get("tasks"), hello["capabilities"].get("extensions")), (None, None));
-    let params = json!({ "name": "execute_code", "arguments": { "code": "6 * 7" }, "task": {} });
-    assert_eq!(fields(&wire.ask("tools/call", params)["result"])["result"], "42");
-    for method in ["tasks/get", "tasks/result", "tasks/list", "tasks/cancel"] {
-        let missing = wire.ask(method, json!({ "taskId": NOWHERE }));
-        assert_eq!(missing["error"]["code"], -32601, "{missing:#}");
-    }
-    let tools = wire.ask("tools/list", json!({}));
-    assert!(!tools.to_string().contains("taskSupport"), "{tools:#}");
-    // An earlier version of the protocol has no tasks either.
-    let fixture = Fixture::new(&[]);
-    let mut wire = fixture.serve();
-    let hello = initialize(&mut wire, "2025-06-18");
-    assert_eq!((hello["capabilities"].get("tasks"), hello["capabilities"].get("extensions")), (None, None));
-    let params = json!({ "name": "execute_code", "arguments": { "code": "6 * 7" }, "task": {} });
-    assert_eq!(fields(&wire.ask("tools/call", params)["result"])["result"], "42");
-    assert_eq!(wire.ask("tasks/get", json!({ "taskId": NOWHERE }))["error"]["code"], -32601);
-}
-
-#[test]
-fn stateless_http_has_tasks_of_the_modern_era_only() {
-    let fixture = Fixture::new(&[]);
-    let server = Listening::start("streamable-http-stateless", fixture.options());
-    let ask = |method: &str, params: Value| {
-        let message = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
-        let (_, text) = server.post(&[("MCP-Protocol-Version", LEGACY)], &message);
-        text.lines().find_map(|line| serde_json::from_str::<Value>(line).ok()).unwrap_or_else(|| panic!("{text}"))
-    };
-    let params = json!({ "name": "execute_code", "arguments": { "code": "6 * 7" }, "task": {} });
-    assert_eq!(fields(&ask("tools/call", params)["result"])["result"], "42");
-    for tool in ask("tools/list", json!({}))["result"]["tools"].as_array().unwrap() {
-        assert_eq!((tool.get("execution"), tool.get("_meta")), (None, None), "{tool:#}");
-    }
-    let client = Client::over_http(ProtocolEra::Modern, &server.url, &["yes"]);
-    client.run(async |server| {
-        let (_, structured) = call(&server, "execute_code", json!({ "code": APPEND })).await;
-        assert_eq!(structured["result"], "'call 1'", "{structured:#}");
-    });
-}
-
-#[test]
-fn legacy_call_as_a_task_is_answered_in_the_next_server() {
-    let fixture = Fixture::new(&[]);
-    let mut wire = fixture.serve_legacy();
-    let tools = wire.ask("tools/list", json!({}))["result"]["tools"].take();
-    for tool in tools.as_array().unwrap() {
-        let execution = (tool["name"] == "execute_code").then(|| json!({ "taskSupport": "optional" }));
-        assert_eq!((tool.get("execution"), tool.get("_meta")), (execution.as_ref(), None), "{tool:#}");
-    }
-    let id = begin(&mut wire, APPEND);
-    until("input_required", || get_legacy(&mut wire, &id));
-    kill(wire);
-
-    let mut wire = fixture.serve_legacy();
-    assert_eq!(get_legacy(&mut wire, &id)["status"], "input_required");
-    let listed = wire.ask("tasks/list", json!({}))["result"]["tasks"].take();
-    assert_eq!(listed[0]["taskId"], id.as_str(), "{listed:#}");
-    let awaited = wire.send("tasks/result", json!({ "taskId": id }));
-    let question = loop {
-        let message = wire.next().unwrap();
-        if message["method"] == "elicitation/create" {
-            break message;
-        }
-    };
-    assert_eq!(question["params"]["_meta"][RELATED]["taskId"], id.as_str(), "{question:#}");
-    let answer = json!({ "action": "accept", "content": { "value": "yes" } });
-    wire.write(format!("{}\n", json!({ "jsonrpc": "2.0", "id": question["id"], "result": answer })).as_bytes());
-    let result = wire.answer(awaited)["result"].take();
-    assert_eq!(fields(&result)["result"], "'call 1'", "{result:#}");
-    assert_eq!((&result["_meta"][RELATED]["taskId"], result.get("resultType")), (&json!(id), None), "{result:#}");
-    assert_eq!(get_legacy(&mut wire, &id)["status"], "completed");
-    // The result can be fetched again, and the task cannot be cancelled.
-    assert_eq!(wire.ask("tasks/result", json!({ "taskId": id }))["result"], result);
-    assert_eq!(wire.ask("tasks/cancel", json!({ "taskId": id }))["error"]["code"], -32602);
-    assert_eq!(fixture.calls(), ["append a"]);
-}
-
-#[test]
-fn legacy_task_is_cancelled() {
-    let fixture = Fixture::new(&["--approve", "none"]);
-    let mut wire = fixture.serve_legacy();
-    let id = begin(&mut wire, &format!("{APPEND}\nwhile True: pass"));
-    let begin = Instant::now();
-    while fixture.calls().is_empty() {
-        assert_eq!(get_legacy(&mut wire, &id)["status"], "working");
-        assert!(begin.elapsed() < Duration::from_secs(180), "the tool is not called");
-    }
-    let cancelled = wire.ask("tasks/cancel", json!({ "taskId": id }))["result"].take();
-    assert_eq!(cancelled["status"], "cancelled", "{cancelled:#}");
-    let result = wire.ask("tasks/result", json!({ "taskId": id }))["result"].take();
-    assert!(fields(&result)["error"].as_str().unwrap().starts_with("KeyboardInterrupt"), "{result:#}");
-    assert_eq!(get_legacy(&mut wire, &id)["status"], "cancelled");
-}
-
-#[test]
-fn calls_that_cannot_be_tasks_are_refused() {
-    let fixture = Fixture::new(&[]);
-    let mut wire = fixture.serve_legacy();
-    for (name, arguments, code) in [
-        ("list_runs", json!({}), -32601),
-        ("execute_code", json!({ "cod": "1" }), -32602),
-        ("execute_code", json!({ "code": "1", "session_id": NOWHERE }), -32602),
-    ] {
-        let refused = wire.ask("tools/call", json!({ "name": name, "arguments": arguments, "task": {} }));
-        assert_eq!(refused["error"]["code"], code, "{refused:#}");
-    }
-    for method in ["tasks/get", "tasks/result", "tasks/cancel"] {
-        let missing = wire.ask(method, json!({ "taskId": NOWHERE }));
-        assert_eq!(missing["error"]["code"], -32602, "{missing:#}");
-    }
-    assert_eq!(wire.ask("tasks/get", json!({}))["error"]["code"], -32602);
-    assert_eq!(wire.ask("tasks/update", json!({ "taskId": NOWHERE, "inputResponses": {} }))["error"]["code"], -32601);
-    assert_eq!(wire.ask("tasks/list", json!({ "cursor": "x" }))["error"]["code"], -32602);
-    // An ordinary call of the same tool is answered as before.
-    let result = wire.tool("execute_code", json!({ "code": "6 * 7" }));
-    assert!(text(&result).contains("42"), "{result:#}");
-}
-
-/// A client of streamable HTTP with a token.
-struct HttpClient<'a> {
-    server: &'a Listening,
-    token: &'a str,
-    session: Option<String>,
-}
-
-impl<'a> HttpClient<'a> {
-    fn new(server: &'a Listening, token: &'a str) -> Self {
-        let mut client = Self { server, token, session: None };
-        let capabilities = json!({ "elicitation": {} });
-        let (hello, session) = client.send(
-            "initialize",
-            json!({ "protocolVersion": LEGACY, "capabilities": capabilities, "clientInfo": { "name": "t", "version": "1" } }),
-        );
-        assert!(hello["result"]["capabilities"]["tasks"].is_object(), "{hello:#}");
-        client.session = session;
-        client
-    }
-
-    fn send(&self, method: &str, params: Value) -> (Value, Option<String>) {
-        let authorization = format!("Bearer {}", self.token);
-        let mut headers = vec![("Authorization", authorization.as_str())];
-        headers.extend(self.session.as_deref().map(|session| ("Mcp-Session-Id", session)));
-        let message = json!({ "jsonrpc": "2.0", "id": 5, "method": method, "params": params });
-        let (status, text) = self.server.post(&headers, &message);
-        assert_eq!(status, 200, "{text}");
-        let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        let session = head.lines().find_map(|line| line.strip_prefix("mcp-session-id: ")).map(str::to_owned);
-        let messages = body.lines().filter_map(|line| line.strip_prefix("data: "));
-        let mut messages = messages.filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        (messages.find(|message| message["id"] == 5).unwrap_or_else(|| panic!("{text}")), session)
-    }
-
-    fn ask(&self, method: &str, params: Value) -> Value {
-        self.send(method, params).0
-    }
-}
-
-#[test]
-fn tasks_of_other_clients_do_not_exist() {
-    let tokens = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(tokens.path(), "alice\nbob\n").unwrap();
-    let fixture = Fixture::new(&["--auth-token-file", tokens.path().to_str().unwrap()]);
-    let server = Listening::start("streamable-http", fixture.options());
-    let [alice, bob] = ["alice", "bob"].map(|token| HttpClient::new(&server, token));
-    let params = json!({ "name": "execute_code", "arguments": { "code": APPEND }, "task": {} });
-    let task = alice.ask("tools/call", params)["result"]["task"].take();
-    let id = task["taskId"].as_str().unwrap();
-    for method in ["tasks/get", "tasks/result", "tasks/cancel"] {
-        let [found, missing] = [id, NOWHERE].map(|id| bob.ask(method, json!({ "taskId": id })));
-        assert_eq!(found["error"]["code"], -32602, "{found:#}");
-        assert_eq!(found, missing);
-    }
-    let listed = |client: &HttpClient<'_>| client.ask("tasks/list", json!({}))["result"]["tasks"].take();
-    assert_eq!(listed(&bob), json!([]));
-    assert_eq!(listed(&alice)[0]["taskId"], id);
-    until("input_required", || alice.ask("tasks/get", json!({ "taskId": id }))["result"].take());
-    // In another session of streamable HTTP, too.
-    let again = HttpClient::new(&server, "alice");
-    let cancelled = again.ask("tasks/cancel", json!({ "taskId": id }));
-    assert_eq!(cancelled["result"]["status"], "cancelled", "{cancelled:#}");
     assert_eq!(fixture.calls(), [""; 0]);
 }
 
