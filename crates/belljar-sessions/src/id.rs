@@ -50,8 +50,8 @@ impl SessionId {
     }
 }
 
-/// IDs that nothing else has, and that are not secrets: they begin with the same 60 random bits, and count. The system's
-/// random number generator is used once, and not for each ID.
+/// IDs that nothing else has, and that are not secrets: they begin with the same 60 random bits, and count. They take
+/// one use of the system's random number generator.
 pub(crate) struct IdSequence {
     first: SessionId,
     count: AtomicU64,

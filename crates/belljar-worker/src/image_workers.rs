@@ -155,7 +155,7 @@ impl ImageWorkers {
             .holds_uncharged(|| Some(control.process.memory_bytes()?.saturating_sub(*self.initial_memory.get()?)))
     }
 
-    /// Returns the workers that have been idle for too long or hold memory, and whether there is none without an owner.
+    /// Returns the workers that have been idle for too long or hold memory, and whether all workers have an owner.
     fn expire(&self) -> (Vec<IdleWorker>, bool) {
         let mut known = self.known.lock();
         let limit = self.options.idle;

@@ -66,7 +66,8 @@ pub struct CellRecord {
     is_waiting: AtomicBool,
     /// The nanoseconds of processor time of the code so far; zero if they are not measured.
     cpu: AtomicU64,
-    /// The time of the last event of [`CellRecord::send_news`], in milliseconds since 1970; zero once the cell was read.
+    /// The time of the last event of [`CellRecord::send_news`], in milliseconds since 1970; zero once the cell was
+    /// read.
     announced: AtomicU64,
     /// The bytes that the history has counted for this record. Changed while the session's state is locked.
     counted: AtomicUsize,

@@ -35,8 +35,8 @@ pub(super) fn agent(url: &str, ca: Option<&Path>, connect_timeout: Duration) -> 
     Ok(config.into())
 }
 
-/// Returns the proxy that the environment names for an address. There is none for this machine, which a proxy elsewhere
-/// does not reach, and none without TLS: the proxy would read the operator's token.
+/// Returns the proxy that the environment names for an address. This machine has none, since a proxy elsewhere does not
+/// reach it, nor have addresses without TLS: the proxy would read the operator's token.
 fn proxy(address: &Uri) -> Option<Proxy> {
     let is_encrypted = address.scheme_str() == Some("https");
     let is_local = address.host().is_some_and(is_loopback);
