@@ -62,7 +62,7 @@ impl Shared {
         Ok(Some(Box::new(PendingCall { call, record })))
     }
 
-    /// Handles an operation that is no call.
+    /// Handles an operation other than a call.
     pub(super) async fn operate(&self, name: &str, encoded: &EncodedValue) -> Result<EncodedValue, FunctionError> {
         match name.strip_prefix(TOOL_OPERATIONS).unwrap_or_default() {
             "servers" => {

@@ -92,7 +92,7 @@ impl Client {
     /// the only one.
     ///
     /// # Errors
-    /// Fails if the session is not named by a handle, or if there is no such question, or several and no name.
+    /// Fails if the session is not named by a handle, if the question is not open, or if several are and none is named.
     pub(super) fn open_question(
         &self,
         session: &str,
