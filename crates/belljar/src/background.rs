@@ -6,6 +6,7 @@ use belljar_python::{Python, is_optimizing_libraries};
 
 use crate::command_error::CommandError;
 use crate::global_options::GlobalOptions;
+use crate::os;
 
 /// Starts a process that compiles packages with full optimization, if code used packages that were compiled quickly. At
 /// most one such process works on a cache. It has the lowest priority, and no streams or terminal of this process.
@@ -37,9 +38,7 @@ fn start(global: &GlobalOptions) -> Result<(), CommandError> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     // The process does not keep the current directory's file system mounted.
     command.current_dir("/");
-    // Ctrl-C in this terminal is not for it.
-    #[cfg(unix)]
-    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    os::start_in_own_process_group(&mut command);
     command.spawn().map_err(|error| CommandError::from_error(&error))?;
     Ok(())
 }

@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 
 use crate::command_error::CommandError;
 use crate::exit_code::{INTERRUPTED, exit};
+use crate::os::{self, Signal};
 use crate::outcome::fail;
-use crate::signals::{self, Signal};
 
 /// The handler of Ctrl-C. Clones share it.
 #[derive(Clone, Default)]
@@ -53,7 +53,7 @@ pub(crate) fn run_interruptible_during(
     let handler = interrupts.clone();
     // The handler is installed while the work starts: installing it first would delay every start.
     std::thread::spawn(move || {
-        if let Err(error) = signals::for_each(&[Signal::Interrupt], |_| handler.on_ctrl_c()) {
+        if let Err(error) = os::for_each_signal(&[Signal::Interrupt], |_| handler.on_ctrl_c()) {
             tracing::warn!(%error, "failed to handle Ctrl-C: it will end the process immediately");
         }
     });

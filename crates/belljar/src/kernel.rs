@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
-use std::time::Duration;
 
 use belljar_core::Progress;
 use belljar_core::kernel::Backend;
@@ -20,16 +19,13 @@ use crate::console::print_line;
 use crate::global_options::GlobalOptions;
 use crate::limits::LimitOptions;
 use crate::network::NetworkArguments;
+use crate::os::{self, Signal};
 use crate::outcome::fail;
 use crate::packages::{PackageOptions, Packages};
 use crate::progress;
 use crate::sandbox_options::{NativeSettings, Sandbox, SandboxOptions};
 use crate::shutdown::BackendTracker;
-use crate::signals::{self, Signal};
 use crate::tools::{self, ToolOptions};
-
-/// The interval at which a kernel checks that its parent process still exists.
-const PARENT_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The reason why a call cannot be approved, for the code.
 const REFUSAL: &str = "this frontend cannot be asked. The option --approve of `belljar kernel run` selects the calls \
@@ -297,7 +293,7 @@ fn handle_signals(control: Control) {
             Signal::Interrupt => control.interrupt(),
             Signal::Terminate => control.shut_down(),
         };
-        if let Err(error) = signals::for_each(&[Signal::Interrupt, Signal::Terminate], handle) {
+        if let Err(error) = os::for_each_signal(&[Signal::Interrupt, Signal::Terminate], handle) {
             tracing::warn!(%error, "failed to handle signals: they will end the kernel immediately");
         }
     });
@@ -305,22 +301,11 @@ fn handle_signals(control: Control) {
 
 /// Shuts the kernel down when its parent process has ended. Frontends whose kernels outlive them do not set the
 /// variable JPY_PARENT_PID.
-#[cfg(unix)]
 fn exit_with_parent(control: Control) {
-    if std::env::var_os("JPY_PARENT_PID").is_none_or(|parent| parent == "0") {
-        return;
+    if std::env::var_os("JPY_PARENT_PID").is_some_and(|parent| parent != "0") {
+        os::on_parent_exit(move || control.shut_down());
     }
-    let parent = std::os::unix::process::parent_id();
-    std::thread::spawn(move || {
-        while std::os::unix::process::parent_id() == parent {
-            std::thread::sleep(PARENT_CHECK_INTERVAL);
-        }
-        control.shut_down();
-    });
 }
-
-#[cfg(not(unix))]
-fn exit_with_parent(_: Control) {}
 
 #[cfg(test)]
 mod tests {

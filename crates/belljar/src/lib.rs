@@ -19,6 +19,7 @@
 //! | `kernel`, `monty`, `native` | `belljar kernel`, `belljar monty`, `belljar native` |
 //! | `cache`, `bundle`, `warmup`, `background` | prebuilt files: the cache, the bundle, and work ahead of time or in the background |
 //! | `man` | `belljar man` |
+//! | `os` | what depends on the operating system |
 //! | `outcome`, `exit_code`, `command_error`, `hint` | how code ended, exit statuses, errors and hints |
 //! | `console`, `terminal_filter`, `untrusted_text`, `progress`, `interrupt` | the terminal: output, its filter, progress, Ctrl-C |
 
@@ -51,6 +52,7 @@ mod native;
 mod network;
 mod notices;
 mod observability;
+mod os;
 mod outcome;
 mod packages;
 mod program_run;
@@ -70,7 +72,6 @@ mod session_options;
 mod session_place;
 mod shutdown;
 mod siblings;
-mod signals;
 mod store_credentials;
 mod terminal_filter;
 mod tools;
@@ -117,6 +118,13 @@ pub(crate) static OWN_COMMAND: OnceLock<Vec<OsString>> = OnceLock::new();
 
 /// The command that becomes the template of worker processes, if that is not this process's program.
 pub(crate) static TEMPLATE: OnceLock<Vec<OsString>> = OnceLock::new();
+
+/// Becomes a process that the program starts by executing itself, and never returns, if this process was started as one:
+/// the fork server of sandboxes, or the template of worker processes. Called first in the program's `main`: before any
+/// file is opened or thread started.
+pub fn run_if_child() {
+    os::run_if_child();
+}
 
 /// Runs the command that `arguments` name, of which the first is the name of the program. Ends the process if they are
 /// not valid or ask for help.

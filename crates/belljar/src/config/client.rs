@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::edit::{Format, SERVER_NAME};
 use crate::command_error::CommandError;
+use crate::os::CLAUDE_DESKTOP_CONFIG;
 
 /// A client of MCP servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -68,14 +69,7 @@ impl Configuration {
         let (program_json, arguments_json) = (Value::from(program.as_str()), Value::from(arguments.clone()));
         let (place, format) = match client {
             Client::ClaudeDesktop => (
-                file(
-                    if cfg!(target_os = "macos") {
-                        &["Library", "Application Support", "Claude", "claude_desktop_config.json"]
-                    } else {
-                        &[".config", "Claude", "claude_desktop_config.json"]
-                    },
-                    "claude_desktop_config.json (Settings, Developer, Edit Config)",
-                ),
+                file(CLAUDE_DESKTOP_CONFIG, "claude_desktop_config.json (Settings, Developer, Edit Config)"),
                 json(&["mcpServers"], entry()),
             ),
             Client::Cursor => (

@@ -9,13 +9,14 @@ use belljar_core::parse_size;
 use belljar_server::{HttpOptions, HttpTransport};
 use clap::Args;
 
-use super::ending::{Ending, ServiceState, notify_service_manager};
+use super::ending::Ending;
 use super::{PreparedServer, ServeArguments, Surroundings, Toolset, run_on};
 use crate::access::AccessOptions;
 use crate::command_error::CommandError;
 use crate::global_options::GlobalOptions;
 use crate::notices::{self, Level};
 use crate::observability::Observability;
+use crate::os::{ServiceState, notify_service_manager};
 use crate::outcome::fail;
 use crate::reload::Reload;
 use crate::value_parsers::seconds;
