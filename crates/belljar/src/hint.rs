@@ -1,6 +1,7 @@
 //! Hints: remedies for errors of the library crates, in terms of the command line.
 //!
-//! A library's error states a fact. This file adds the option, command or environment variable that helps.
+//! A library's error states a fact. This file adds the option, command or environment variable that helps; for errors
+//! of native kernels `os/linux/hints.rs` does.
 
 use belljar_cache::CacheError;
 use belljar_core::kernel::KernelError;
@@ -14,6 +15,8 @@ use belljar_python::OpenError;
 use belljar_python::install::PrepareError;
 use belljar_python::runtime::{Release, RuntimeError, RuntimeFile};
 use belljar_sessions::{NotebookError, StoreError};
+
+use crate::os::native_start_hint;
 
 /// An error with a remedy.
 pub(crate) trait Hint {
@@ -167,53 +170,10 @@ impl Hint for KernelError {
                 if let Some(error) = source.downcast_ref::<OpenError>() {
                     return error.hint();
                 }
-                #[cfg(target_os = "linux")]
-                if let Some(error) = source.downcast_ref::<belljar_native::StartError>() {
-                    return error.hint();
-                }
-                None
+                native_start_hint(&**source)
             }
             _ => None,
         }
-    }
-}
-
-#[cfg(target_os = "linux")]
-impl Hint for belljar_native::StartError {
-    fn hint(&self) -> Option<String> {
-        use belljar_sandbox::{Error, Policy};
-
-        let Self::Sandbox(error) = self else {
-            return match self {
-                Self::MissingPython(_) => {
-                    Some("create an environment with `belljar native setup`, or name one with --venv".into())
-                }
-                Self::UnreachableEnvironment { .. } => Some(
-                    "create an environment that all users can reach, from a Python that they can reach: `belljar native \
-                     setup --native-dir /opt/belljar --python /usr/bin/python3`, and start the server with --native-dir \
-                     /opt/belljar; or use --sandbox native, or an ordinary user"
-                        .into(),
-                ),
-                Self::Zygote(error) if matches!(**error, belljar_native::ZygoteError::MissingModule { .. }) => {
-                    Some("`belljar native setup` creates an environment that has the module".into())
-                }
-                Self::MountElsewhere { source_path, .. } => Some(format!(
-                    "mount it at its own path, --mount {0}:{0}, or use --sandbox native",
-                    source_path.display()
-                )),
-                Self::MountOverlap { .. } => Some("mount the directory at another path, such as /data".into()),
-                Self::SocketPathTooLong(_) => Some("set TMPDIR to a shorter path".into()),
-                _ => None,
-            };
-        };
-        let hint = error.hint()?;
-        Some(match error {
-            Error::IsolationUnavailable { policy: Policy::Full, .. } => {
-                format!("{hint}; or use --sandbox wasm, which does not need this, or --sandbox native-weak")
-            }
-            Error::IsolationUnavailable { .. } => format!("{hint}; or use --sandbox wasm, which does not need this"),
-            _ => hint.to_string(),
-        })
     }
 }
 
@@ -266,28 +226,6 @@ impl Hint for EnvironmentError {
             }
             _ => return None,
         })
-    }
-}
-
-#[cfg(target_os = "linux")]
-impl Hint for belljar_native::InstallError {
-    fn hint(&self) -> Option<String> {
-        let hint = match self {
-            Self::Policy(_) => "use another package; --allow-packages and --deny-packages set the rules",
-            Self::TooLarge { .. } => {
-                "add large packages to the environment with `belljar native setup --packages`, or allow more with \
-                 --package-space; PyTorch without CUDA is a tenth of the size: set PIP_EXTRA_INDEX_URL and \
-                 UV_EXTRA_INDEX_URL to PyTorch's index of wheels for the CPU"
-            }
-            Self::Timeout(_) => {
-                "add large packages to the environment with `belljar native setup --packages`, or allow more time with \
-                 --install-timeout; PyTorch without CUDA is a tenth of the size: set PIP_EXTRA_INDEX_URL and \
-                 UV_EXTRA_INDEX_URL to PyTorch's index of wheels for the CPU"
-            }
-            Self::Installer(failure) => return failure.advice(),
-            _ => return None,
-        };
-        Some(hint.into())
     }
 }
 

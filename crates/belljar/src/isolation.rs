@@ -4,6 +4,7 @@ use belljar_core::Limits;
 use clap::{Args, ValueEnum};
 
 use crate::command_error::CommandError;
+use crate::os::{WorkerProcesses, check_worker_processes};
 
 /// The options of the isolation of interpreters.
 #[derive(Debug, Clone, Args)]
@@ -30,28 +31,28 @@ enum Isolation {
 impl IsolationOptions {
     /// Returns whether interpreters run in worker processes.
     pub(crate) fn is_process(&self) -> bool {
-        self.isolation.unwrap_or(if cfg!(target_os = "linux") { Isolation::Process } else { Isolation::Thread })
-            == Isolation::Process
+        match self.isolation {
+            Some(isolation) => isolation == Isolation::Process,
+            None => check_worker_processes().is_ok(),
+        }
     }
 
     /// Checks that worker processes are not asked for where there are none: `are_native` is true for native kernels.
     pub(crate) fn check(&self, are_native: bool) -> Result<(), CommandError> {
-        let fail = |reason: &str, hint: &str| Err(CommandError::new(reason).with_hint(hint));
-        match self.isolation {
-            Some(Isolation::Process) if !cfg!(target_os = "linux") => {
-                fail("--isolation process requires Linux", "leave it out")
-            }
-            Some(Isolation::Process) if are_native => fail(
-                "--isolation process cannot be used with --sandbox native: native kernels have processes of their own",
-                "leave out one of them",
-            ),
-            _ => Ok(()),
+        if self.isolation != Some(Isolation::Process) {
+            return Ok(());
         }
+        check_worker_processes()?;
+        if are_native {
+            let reason =
+                "--isolation process cannot be used with --sandbox native: native kernels have processes of their own";
+            return Err(CommandError::new(reason).with_hint("leave out one of them"));
+        }
+        Ok(())
     }
 
     /// Creates the pool of worker processes for interpreters of the Python with these options, if it is selected, with
     /// the limits of code that is run once and of sessions.
-    #[cfg(target_os = "linux")]
     pub(crate) fn pool(
         &self,
         python: &belljar_python::Options,
@@ -61,64 +62,6 @@ impl IsolationOptions {
         if !self.is_process() {
             return Ok(None);
         }
-        let (runs, session_memory) = (self.worker_runs, sessions.memory);
-        let mut options = belljar_worker::WorkerOptions { runs, session_memory, ..Default::default() };
-        if let Some(template) = crate::TEMPLATE.get() {
-            options.command.clone_from(template);
-        }
-        Ok(Some(WorkerProcesses(belljar_worker::WorkerPool::new(python, limits, options)?)))
-    }
-
-    /// Returns nothing: worker processes require Linux.
-    #[cfg(not(target_os = "linux"))]
-    pub(crate) fn pool(
-        &self,
-        _: &belljar_python::Options,
-        _: &Limits,
-        _: &Limits,
-    ) -> Result<Option<WorkerProcesses>, CommandError> {
-        let _ = self.worker_runs;
-        Ok(None)
-    }
-}
-
-/// The worker processes of a server. Cheap to clone.
-#[derive(Clone)]
-#[cfg(target_os = "linux")]
-pub(crate) struct WorkerProcesses(belljar_worker::WorkerPool);
-
-#[cfg(target_os = "linux")]
-impl WorkerProcesses {
-    /// Waits until the processes are ready for interpreters of `python`.
-    pub(crate) fn open(&self, python: &belljar_python::Python) -> Result<(), CommandError> {
-        let report = self.0.open(python)?;
-        let missing = [("namespaces", report.without_namespaces), ("Landlock", report.without_landlock)];
-        for (layer, reason) in missing {
-            if let Some(reason) = reason {
-                tracing::warn!("worker processes run without {layer}: {reason}");
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the processes for a backend.
-    pub(crate) fn processes(&self) -> std::sync::Arc<dyn belljar_python::isolation::InterpreterProcesses> {
-        std::sync::Arc::new(self.0.clone())
-    }
-}
-
-/// The worker processes of a server; there are none on this system.
-#[derive(Clone)]
-#[cfg(not(target_os = "linux"))]
-pub(crate) enum WorkerProcesses {}
-
-#[cfg(not(target_os = "linux"))]
-impl WorkerProcesses {
-    pub(crate) fn open(&self, _: &belljar_python::Python) -> Result<(), CommandError> {
-        match *self {}
-    }
-
-    pub(crate) fn processes(&self) -> std::sync::Arc<dyn belljar_python::isolation::InterpreterProcesses> {
-        match *self {}
+        WorkerProcesses::new(python, limits, sessions.memory, self.worker_runs).map(Some)
     }
 }

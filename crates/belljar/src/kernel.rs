@@ -253,7 +253,7 @@ fn backend(
     let settings =
         NativeSettings { limits, color: true, packages, offline, mounts: &[], prestart: true, tools, network };
     if let Some(native) = arguments.sandbox.native(settings)? {
-        let python = native.python.clone();
+        let python = native.python().to_owned();
         let banner = format!("Belljar {version}: Python {python} in a Linux sandbox");
         let info = KernelInfo { python, version: version.into(), banner };
         let backend = native.warm_up_in_background();

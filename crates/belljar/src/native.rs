@@ -9,6 +9,7 @@ use clap::{Args, Subcommand};
 use crate::command_error::CommandError;
 use crate::console::print_line;
 use crate::global_options::GlobalOptions;
+use crate::os::describe_sandbox;
 use crate::outcome::fail;
 use crate::progress;
 
@@ -101,7 +102,7 @@ fn setup(global: &GlobalOptions, arguments: &SetupArguments) -> Result<(), Comma
 
 fn status(directory: &EnvironmentDirArgs) -> Result<(), CommandError> {
     let environments = directory.environments()?;
-    print_line(format_args!("sandbox      {}", sandbox()));
+    print_line(format_args!("sandbox      {}", describe_sandbox()));
     let environment = environments.current()?;
     print_line(format_args!("environment  {}", environment.directory.display()));
     print_line(format_args!("python       {}", environment.python));
@@ -110,36 +111,4 @@ fn status(directory: &EnvironmentDirArgs) -> Result<(), CommandError> {
         print_line(format_args!("unused       {} (may be deleted)", unused.display()));
     }
     Ok(())
-}
-
-/// Describes whether the sandbox is available on this machine.
-#[cfg(target_os = "linux")]
-fn sandbox() -> String {
-    use belljar_native::NativeBackend;
-    use belljar_sandbox::{IsolationLevel, StepFailure, delegated_control_groups};
-
-    let lacks = |missing: &Option<StepFailure>| {
-        missing.as_ref().map_or_else(String::new, |missing| format!("{missing}\nhint: {}", missing.hint()))
-    };
-    match NativeBackend::probe_sandbox() {
-        Ok(probe) => match probe.level {
-            Some(IsolationLevel::Full) => {
-                let groups = match delegated_control_groups() {
-                    Some(folder) => format!("control groups below {}", folder.display()),
-                    None => "control groups are not delegated: processes are limited one by one".into(),
-                };
-                format!("available (--sandbox native); {groups}")
-            }
-            Some(IsolationLevel::Weak) => {
-                format!("only the weak sandbox is available (--sandbox native-weak): {}", lacks(&probe.missing))
-            }
-            None => format!("unavailable: {}", lacks(&probe.missing_for_weak)),
-        },
-        Err(error) => format!("failed to probe: {error}"),
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn sandbox() -> String {
-    "unavailable: native kernels require Linux".into()
 }

@@ -76,7 +76,6 @@ impl NetworkArguments {
     }
 
     /// Returns the first of the given options that give code access to the network.
-    #[cfg(target_os = "linux")]
     pub(crate) fn first_given(&self) -> Option<&'static str> {
         let options = [
             ("--allow-net", !self.allow_net.is_empty()),

@@ -19,6 +19,7 @@ use belljar_python::{Image, Interpreter, Python, PythonRuntime};
 use clap::Args;
 
 use crate::command_error::CommandError;
+use crate::os::NativeInstalls;
 use crate::run_context::Running;
 use crate::siblings::Siblings;
 use crate::value_parsers::seconds;
@@ -171,18 +172,6 @@ impl PackageOptions {
             Arc::new(move |name: &str| policy.violation(name).map_or(Ok(()), |violation| Err(violation.into())));
         Ok(Some(NativeInstalls { policy, timeout: self.install_timeout }))
     }
-}
-
-/// A function that checks whether a package, given by its normalized name, may be installed. The error is the reason
-/// for a refusal.
-type PackagePolicy = dyn Fn(&str) -> Result<(), Box<dyn std::error::Error + Send + Sync>> + Send + Sync;
-
-/// The settings for installing packages in native kernels.
-#[derive(Clone)]
-pub(crate) struct NativeInstalls {
-    pub(crate) policy: Arc<PackagePolicy>,
-    /// The time limit of an installation.
-    pub(crate) timeout: Duration,
 }
 
 /// Returns whether the text is the dotted name of a module. The name becomes part of a line of Python.

@@ -32,8 +32,13 @@ mod unix;
 #[cfg(not(target_os = "linux"))]
 mod not_linux;
 
+#[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "native kernels require Linux"))]
+mod native_request;
+
+pub(crate) use native_request::{NativeInstalls, NativeRequest};
 pub(crate) use system::{
-    CLAUDE_DESKTOP_CONFIG, EndingSignals, for_each_hangup, for_each_signal, notify_service_manager, on_parent_exit,
+    CLAUDE_DESKTOP_CONFIG, EndingSignals, NativeKernels, WorkerProcesses, check_native_kernels, check_worker_processes,
+    describe_sandbox, for_each_hangup, for_each_signal, native_start_hint, notify_service_manager, on_parent_exit,
     run_if_child, start_in_own_process_group,
 };
 

@@ -3,7 +3,10 @@
 use std::io;
 use std::process::Command;
 
-pub(crate) use super::not_linux::{notify_service_manager, run_if_child};
+pub(crate) use super::not_linux::{
+    NativeKernels, WorkerProcesses, check_native_kernels, check_worker_processes, describe_sandbox, native_start_hint,
+    notify_service_manager, run_if_child,
+};
 
 use super::Signal;
 

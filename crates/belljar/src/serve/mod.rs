@@ -29,17 +29,18 @@ use crate::audit_options::AuditArguments;
 use crate::command_error::CommandError;
 use crate::console::print_line;
 use crate::global_options::GlobalOptions;
-use crate::isolation::{IsolationOptions, WorkerProcesses};
+use crate::isolation::IsolationOptions;
 use crate::limits::LimitOptions;
 use crate::monty;
 use crate::mount::{self, Mount};
 use crate::network::NetworkArguments;
 use crate::notices::{self, Level};
 use crate::observability::Observability;
+use crate::os::{NativeKernels, WorkerProcesses};
 use crate::outcome::fail;
 use crate::packages::{PackageOptions, Packages};
 use crate::quotas::{QuotaOptions, name_tokens};
-use crate::sandbox_options::{NativeKernels, NativeSettings, Sandbox, SandboxOptions};
+use crate::sandbox_options::{NativeSettings, Sandbox, SandboxOptions};
 use crate::session_options::SessionOptions;
 use crate::shutdown::BackendTracker;
 use crate::tools::ToolOptions;
@@ -265,8 +266,8 @@ impl ServeArguments {
             tracker.add(&backend);
             backend
         };
-        let (python, installed) = (native.python.clone(), native.installed.clone());
-        let kind = if native.is_sandboxed { SandboxKind::Native } else { SandboxKind::Unsandboxed };
+        let (python, installed) = (native.python().to_owned(), native.installed().to_vec());
+        let kind = if native.is_sandboxed() { SandboxKind::Native } else { SandboxKind::Unsandboxed };
         let runs = warmed_up(native);
         let sessions = native_sessions.map_or_else(|| runs.clone(), warmed_up);
         Ok(Some(Backends { runs, sessions, kind, python, installed, warm_up: Vec::new(), workers: None }))

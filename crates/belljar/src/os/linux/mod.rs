@@ -1,8 +1,15 @@
 //! Linux: what it does not have in common with other systems.
 
+mod hints;
+mod native_kernels;
+mod worker_processes;
+
 pub(crate) use super::unix::{
     EndingSignals, for_each_hangup, for_each_signal, on_parent_exit, start_in_own_process_group,
 };
+pub(crate) use hints::native_start_hint;
+pub(crate) use native_kernels::{NativeKernels, check_native_kernels, describe_sandbox};
+pub(crate) use worker_processes::{WorkerProcesses, check_worker_processes};
 
 use super::ServiceState;
 
