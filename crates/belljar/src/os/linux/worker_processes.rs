@@ -19,8 +19,8 @@ pub(crate) fn check_worker_processes() -> Result<(), CommandError> {
 pub(crate) struct WorkerProcesses(WorkerPool);
 
 impl WorkerProcesses {
-    /// Creates the pool of worker processes for interpreters of the Python with these options. Code that is run once has
-    /// the given limits, and a process is replaced after `runs` of them; sessions have `session_memory` bytes.
+    /// Creates the pool of worker processes for interpreters of the Python with these options. Code that is run once
+    /// has the given limits, and a process is replaced after `runs` runs of it; sessions have `session_memory` bytes.
     pub(crate) fn new(python: &Options, limits: &Limits, session_memory: u64, runs: u32) -> Result<Self, CommandError> {
         let mut options = WorkerOptions { runs, session_memory, ..WorkerOptions::default() };
         if let Some(template) = crate::TEMPLATE.get() {
