@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use crate::workspace::{as_by_hand, cargo, host, target_directory, workspace};
+use crate::workspace::{PYTHON, as_by_hand, cargo, host, target_directory, workspace};
 
 const USAGE: &str = "\
 Usage: cargo xtask check-targets [TRIPLE…]
@@ -118,7 +118,7 @@ fn target(triple: &str) -> Result<&'static Target, String> {
 
 /// Returns the command of Zig, if there is one.
 fn zig() -> Option<Vec<String>> {
-    let candidates: [&[&str]; 2] = [&["zig"], &["python3", "-m", "ziglang"]];
+    let candidates: [&[&str]; 2] = [&["zig"], &[PYTHON, "-m", "ziglang"]];
     let works = |command: &&[&str]| {
         let output = Command::new(command[0]).args(&command[1..]).arg("version").output();
         output.is_ok_and(|output| output.status.success())

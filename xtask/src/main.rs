@@ -7,6 +7,7 @@ mod cpython_tests;
 mod dist;
 mod features;
 mod fuzz;
+mod packages;
 mod soak;
 mod style;
 mod test_arm64;

@@ -35,11 +35,12 @@ pub(super) struct Program {
     directory: PathBuf,
 }
 
-/// Builds the test programs of the workspace. Returns them in the order in which they begin.
-pub(super) fn build() -> Result<Vec<Program>, String> {
+/// Builds the test programs of the packages that these arguments of Cargo select. Returns them in the order in which
+/// they begin.
+pub(super) fn build(selected: &[&str]) -> Result<Vec<Program>, String> {
     let mut command = Command::new(cargo());
     as_by_hand(&mut command);
-    command.args(["test", "--workspace", "--locked", "--no-run", "--message-format", "json-render-diagnostics"]);
+    command.args(["test", "--locked"]).args(selected).args(["--no-run", "--message-format", "json-render-diagnostics"]);
     let output = command
         .current_dir(workspace()?)
         .stderr(Stdio::inherit())

@@ -9,7 +9,7 @@ mod trial;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::workspace::{Profile, as_by_hand, build_belljar_with, target_directory, workspace};
+use crate::workspace::{PYTHON, Profile, as_by_hand, build_belljar_with, in_environment, target_directory, workspace};
 use trial::{Trial, interpreter};
 
 const USAGE: &str = "\
@@ -76,9 +76,9 @@ pub(crate) fn main(mut arguments: impl Iterator<Item = String>) -> Result<bool, 
     let profile = if release { Profile::Release } else { Profile::Dev };
     write_bundle(profile, platform.as_deref(), &target, &sources.join("belljar/_bundle"))?;
     notices::write(&sources)?;
-    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&tools))?;
-    run(Command::new(tools.join("bin/python")).args(["-m", "pip", "install", "--quiet"]).args(TOOLS))?;
-    let mut build = Command::new(tools.join("bin/maturin"));
+    run(Command::new(PYTHON).args(["-m", "venv", "--clear"]).arg(&tools))?;
+    run(Command::new(in_environment(&tools, "python")).args(["-m", "pip", "install", "--quiet"]).args(TOOLS))?;
+    let mut build = Command::new(in_environment(&tools, "maturin"));
     build.arg("build").args(["--profile", if release { "release" } else { "dev" }]).arg("--out").arg(&wheels);
     build.args(["--locked", "--target-dir"]).arg(&target).current_dir(&sources);
     if release {
@@ -93,7 +93,7 @@ pub(crate) fn main(mut arguments: impl Iterator<Item = String>) -> Result<bool, 
     run(&mut build)?;
     let wheel = only_file(&wheels, "whl")?;
     if release {
-        run(Command::new(tools.join("bin/python")).args(["-c", RECOMPRESS]).arg(&wheel))?;
+        run(Command::new(in_environment(&tools, "python")).args(["-c", RECOMPRESS]).arg(&wheel))?;
     }
     let size = wheel.metadata().map_err(|error| format!("failed to read {}: {error}", wheel.display()))?.len();
     println!("{} ({:.1} MB)", wheel.display(), size as f64 / f64::from(1 << 20));
@@ -105,9 +105,9 @@ pub(crate) fn main(mut arguments: impl Iterator<Item = String>) -> Result<bool, 
         return Ok(true);
     }
     sdist::build(&tools, &target, &sources, &wheels)?;
-    let trial = Trial { uv: tools.join("bin/uv"), sources, wheel, target };
+    let trial = Trial { uv: in_environment(&tools, "uv"), sources, wheel, target };
     let requirements = ["tests/requirements.txt", "examples/requirements.txt"];
-    let python = trial.install("wheel-trial", Path::new("python3"), if tests { &requirements } else { &[] })?;
+    let python = trial.install("wheel-trial", Path::new(PYTHON), if tests { &requirements } else { &[] })?;
     if !tests {
         return Ok(true);
     }

@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::{notices, only_file, remove, run};
-use crate::workspace::{as_by_hand, cargo};
+use crate::workspace::{as_by_hand, cargo, in_environment};
 
 /// A program of Python that has maturin, as a build backend, describe the package, and prints the description.
 const BUILD_BACKEND: &str = "\
@@ -17,7 +17,7 @@ print((directory / maturin.prepare_metadata_for_build_wheel(str(directory)) / 'M
 
 /// Builds the sdist, and checks that it contains all of the sources: Cargo finds every crate, as locked.
 pub(super) fn build(tools: &Path, target: &Path, sources: &Path, wheels: &Path) -> Result<(), String> {
-    let mut build = Command::new(tools.join("bin/maturin"));
+    let mut build = Command::new(in_environment(tools, "maturin"));
     build.args(["sdist", "--out"]).arg(wheels).current_dir(sources);
     as_by_hand(&mut build);
     run(&mut build)?;
@@ -33,10 +33,13 @@ pub(super) fn build(tools: &Path, target: &Path, sources: &Path, wheels: &Path) 
         .map_err(|error| format!("failed to read Cargo's metadata of the sdist: {error}"))?;
     check_included_files(&unpacked)?;
     // The first thing that pip asks of it, before the build that takes an hour.
-    let path = std::env::var("PATH").unwrap_or_default();
-    let mut backend = Command::new(tools.join("bin/python"));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let python = in_environment(tools, "python");
+    let directories = python.parent().map(Path::to_owned).into_iter().chain(std::env::split_paths(&path));
+    let path = std::env::join_paths(directories).map_err(|error| format!("failed to extend PATH: {error}"))?;
+    let mut backend = Command::new(&python);
     backend.args(["-c", BUILD_BACKEND]).arg(target.join("wheel-sdist-metadata")).current_dir(&unpacked);
-    backend.env("PATH", format!("{}:{path}", tools.join("bin").display()));
+    backend.env("PATH", path);
     as_by_hand(&mut backend);
     let described = run(&mut backend)?;
     if !described.lines().any(|line| line == "Name: belljar") {

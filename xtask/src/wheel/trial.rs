@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{remove, run};
+use crate::workspace::in_environment;
 
 /// A package with an extension module for the sandbox, which the tests install from a directory.
 const SANDBOX_PACKAGE: &str = "jiter==0.19.0";
@@ -42,7 +43,7 @@ impl Trial {
         let mut create = Command::new(&self.uv);
         create.args(["venv", "--quiet", "--seed", "--clear", "--no-project", "--python"]).arg(python).arg(&directory);
         run(&mut create)?;
-        let python = directory.join("bin/python");
+        let python = in_environment(&directory, "python");
         if !requirements.is_empty() {
             let mut install = Command::new(&self.uv);
             install.args(["pip", "install", "--quiet", "--python"]).arg(&python);
