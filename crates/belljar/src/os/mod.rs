@@ -11,7 +11,7 @@
 //! | service manager | systemd | none | none |
 //! | worker processes | `belljar-worker` | an error | an error |
 //! | native kernels | `belljar-native` in `belljar-sandbox` | an error | an error |
-//! | folder of Claude Desktop's configuration | `.config` | `Library/Application Support` | `.config` |
+//! | folder of Claude Desktop's configuration | `.config` | `Library/Application Support` | `AppData/Roaming` |
 //!
 //! Each system is one module with the same items, which [`self`] exports; the compiler checks that none is missing.
 //! Only Linux was ever run: the others are type-checked by `cargo xtask check-targets`.

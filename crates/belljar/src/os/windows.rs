@@ -11,7 +11,7 @@ pub(crate) use super::not_linux::{
 use super::Signal;
 
 /// The file of Claude Desktop's configuration, from the home directory on.
-pub(crate) const CLAUDE_DESKTOP_CONFIG: &[&str] = &[".config", "Claude", "claude_desktop_config.json"];
+pub(crate) const CLAUDE_DESKTOP_CONFIG: &[&str] = &["AppData", "Roaming", "Claude", "claude_desktop_config.json"];
 
 /// Calls `handle` for each Ctrl-C from now on. Returns only if it cannot be handled.
 pub(crate) fn for_each_signal(_: &[Signal], mut handle: impl FnMut(Signal)) -> io::Result<()> {
