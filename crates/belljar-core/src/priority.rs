@@ -2,28 +2,17 @@
 
 use std::cell::Cell;
 
+use crate::os::set_idle_policy;
+
 thread_local! {
     static GIVES_WAY: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Has the current thread give way to others from now on: it gets what they leave of the processors. A process without
 /// privileges cannot take this back. Other systems than Linux treat all threads alike.
-///
-/// On Linux, its policy is `SCHED_IDLE`: a thread of another policy that wakes up takes the processor at once, and may
-/// choose one on which only such threads run, as if it were idle (sched(7)).
 pub fn give_way() {
     note_giving_way();
-    #[cfg(target_os = "linux")]
-    {
-        use thread_priority::unix::{
-            NormalThreadSchedulePolicy, ThreadSchedulePolicy, set_thread_priority_and_policy, thread_native_id,
-        };
-        let policy = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Idle);
-        let set = set_thread_priority_and_policy(thread_native_id(), thread_priority::ThreadPriority::Min, policy);
-        if let Err(error) = set {
-            tracing::debug!(%error, "failed to lower the priority of a thread");
-        }
-    }
+    set_idle_policy();
 }
 
 /// Notes that the work of the current thread, which other processes do, gives way to others. The thread itself keeps
