@@ -1,7 +1,6 @@
 //! Entries that were found.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,6 +8,7 @@ use std::sync::Arc;
 use super::CacheError;
 use super::lock::EntryLock;
 use super::manifest::Manifest;
+use super::os::MemoryFile;
 use super::sparse;
 
 /// An entry whose files passed the integrity check.
@@ -67,7 +67,7 @@ impl Entry {
 /// The files of an entry that is in this process's memory. They have paths while this value exists, also in processes
 /// that are forked from this one.
 #[derive(Debug)]
-pub(crate) struct MemoryFiles(BTreeMap<String, File>);
+pub(crate) struct MemoryFiles(BTreeMap<String, MemoryFile>);
 
 impl MemoryFiles {
     /// Copies files into memory.
@@ -76,32 +76,14 @@ impl MemoryFiles {
     /// Fails if the system cannot create files in memory.
     pub(crate) fn new(files: &[(&str, &[u8])]) -> io::Result<Self> {
         let copy = |&(name, bytes): &(&str, &[u8])| {
-            let mut file = memory_file()?;
-            sparse::write(&mut file, bytes)?;
+            let mut file = MemoryFile::create()?;
+            sparse::write(file.file(), bytes)?;
             Ok::<_, io::Error>((name.to_owned(), file))
         };
         Ok(MemoryFiles(files.iter().map(copy).collect::<io::Result<_>>()?))
     }
 
-    #[cfg(target_os = "linux")]
     fn path(&self, name: &str) -> Option<PathBuf> {
-        use std::os::fd::AsRawFd;
-        self.0.get(name).map(|file| format!("/proc/self/fd/{}", file.as_raw_fd()).into())
+        self.0.get(name).map(MemoryFile::path)
     }
-
-    #[cfg(not(target_os = "linux"))]
-    fn path(&self, _: &str) -> Option<PathBuf> {
-        None
-    }
-}
-
-#[cfg(target_os = "linux")]
-fn memory_file() -> io::Result<File> {
-    let descriptor = rustix::fs::memfd_create("belljar-cache", rustix::fs::MemfdFlags::CLOEXEC)?;
-    Ok(File::from(descriptor))
-}
-
-#[cfg(not(target_os = "linux"))]
-fn memory_file() -> io::Result<File> {
-    Err(io::ErrorKind::Unsupported.into())
 }

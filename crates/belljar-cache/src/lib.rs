@@ -31,6 +31,7 @@ mod key;
 mod lock;
 mod manifest;
 mod new_entry;
+mod os;
 mod pack;
 mod sparse;
 mod statistics;
@@ -43,6 +44,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use belljar_core::Progress;
+use belljar_core::os::create_private_directory;
 
 pub use bundle::{BundleContents, open_file};
 pub use entry::Entry;
@@ -55,7 +57,7 @@ pub use usage::EntryUsage;
 
 use background_sync::BackgroundSync;
 use bundle::Bundle;
-use lock::{EntryLock, create_private_directory};
+use lock::EntryLock;
 use manifest::{DamagedFile, IntegrityCheck, MANIFEST, Manifest};
 use statistics::UseCounts;
 

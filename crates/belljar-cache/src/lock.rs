@@ -1,10 +1,11 @@
 //! Locks that serialise work on an entry between threads and processes.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io;
 use std::path::Path;
 
 use belljar_core::Progress;
+use belljar_core::os::create_private_directory;
 use belljar_core::progress::ProgressStep;
 
 use super::CacheError;
@@ -83,13 +84,4 @@ impl EntryLock {
 
 fn open(path: &Path) -> io::Result<File> {
     File::options().create(true).truncate(false).write(true).open(path)
-}
-
-/// Creates a directory and its parents with access for this user only, since code is loaded from the cache.
-pub(crate) fn create_private_directory(path: &Path) -> io::Result<()> {
-    let mut builder = fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(path)
 }

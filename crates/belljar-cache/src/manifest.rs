@@ -5,12 +5,14 @@
 //! costs one small read and one `stat` per file.
 
 use std::collections::BTreeMap;
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+
+use crate::os;
 
 /// The manifest's file name in an entry's directory.
 pub(crate) const MANIFEST: &str = "manifest.json";
@@ -25,41 +27,10 @@ const MAX_MANIFEST_BYTES: u64 = 1 << 20;
 /// file that was edited and had its `mtime` restored is still detected.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Stamp {
-    mtime_ns: i128,
-    ctime_ns: i128,
-    inode: u64,
-    device: u64,
-}
-
-impl Stamp {
-    #[cfg(unix)]
-    pub(crate) fn from_metadata(metadata: &Metadata) -> Self {
-        use std::os::unix::fs::MetadataExt;
-        let nanoseconds = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
-        Stamp {
-            mtime_ns: nanoseconds(metadata.mtime(), metadata.mtime_nsec()),
-            ctime_ns: nanoseconds(metadata.ctime(), metadata.ctime_nsec()),
-            inode: metadata.ino(),
-            device: metadata.dev(),
-        }
-    }
-
-    /// Uses the times alone, since the standard library offers no more on these platforms.
-    #[cfg(not(unix))]
-    pub(crate) fn from_metadata(metadata: &Metadata) -> Self {
-        let nanoseconds = |time: io::Result<std::time::SystemTime>| {
-            time.ok()
-                .and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok())
-                .and_then(|since| i128::try_from(since.as_nanos()).ok())
-                .unwrap_or(-1)
-        };
-        Stamp {
-            mtime_ns: nanoseconds(metadata.modified()),
-            ctime_ns: nanoseconds(metadata.created()),
-            inode: 0,
-            device: 0,
-        }
-    }
+    pub(crate) mtime_ns: i128,
+    pub(crate) ctime_ns: i128,
+    pub(crate) inode: u64,
+    pub(crate) device: u64,
 }
 
 /// The record of one file of an entry.
@@ -155,7 +126,7 @@ impl Manifest {
         for (name, record) in &self.files {
             match directory.join(name).symlink_metadata() {
                 Ok(metadata) if metadata.is_file() && metadata.len() == record.size => {
-                    if Stamp::from_metadata(&metadata) != record.stamp {
+                    if os::stamp(&metadata) != record.stamp {
                         check = IntegrityCheck::Stale;
                     }
                 }
@@ -211,7 +182,7 @@ impl Record {
         }
         let file = File::open(path)?;
         // Take the stamp first, so that a write during hashing shows up as a differing stamp.
-        let stamp = Stamp::from_metadata(&file.metadata()?);
+        let stamp = os::stamp(&file.metadata()?);
         let mut digest = Sha256::new();
         let size = io::copy(&mut &file, &mut digest)?;
         Ok(Record { size, sha256: hex::encode(digest.finalize()), stamp })

@@ -4,10 +4,10 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
+use belljar_core::os::create_private_directory;
 use tempfile::TempDir;
 
 use super::CacheError;
-use super::lock::create_private_directory;
 use super::manifest::{MANIFEST, Manifest};
 use super::sparse;
 
@@ -21,6 +21,7 @@ pub struct NewEntry {
 
 impl NewEntry {
     pub(crate) fn create(entries: &Path, name: &str) -> Result<Self, CacheError> {
+        // Code is loaded from the cache.
         create_private_directory(entries).map_err(|error| CacheError::writing(entries, None, error))?;
         let directory = tempfile::Builder::new()
             .prefix(&format!(".new-{name}-"))
