@@ -7,6 +7,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use belljar_core::Progress;
+use belljar_core::os::make_public;
 use serde::Serialize;
 
 use crate::atomic_file::write_atomically;
@@ -117,11 +118,6 @@ impl Installer {
 fn write_public(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     write_atomically(path, |file| {
         write(file)?;
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::PermissionsExt as _;
-            file.set_permissions(std::fs::Permissions::from_mode(0o644))?;
-        }
-        Ok(())
+        make_public(file)
     })
 }
