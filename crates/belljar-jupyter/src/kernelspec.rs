@@ -3,8 +3,11 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use belljar_core::os::make_public;
 use jupyter_protocol::JupyterKernelspec;
 use serde_json::Value;
+
+use crate::os::default_data;
 
 /// The metadata key that marks kernelspecs that Belljar has written.
 const METADATA_KEY: &str = "belljar";
@@ -36,18 +39,8 @@ pub enum KernelspecError {
 /// Returns the Jupyter data directory of this user, as `jupyter --data-dir` prints it: `JUPYTER_DATA_DIR`, or the
 /// platform's default; `None` if the user has no home directory.
 pub fn user_data() -> Option<PathBuf> {
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    if let Some(given) = variable("JUPYTER_DATA_DIR") {
-        return Some(given);
-    }
-    let home = || variable("HOME");
-    if cfg!(windows) {
-        return Some(variable("APPDATA")?.join("jupyter"));
-    }
-    if cfg!(target_os = "macos") {
-        return Some(home()?.join("Library/Jupyter"));
-    }
-    Some(variable("XDG_DATA_HOME").or_else(|| Some(home()?.join(".local/share")))?.join("jupyter"))
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    variable("JUPYTER_DATA_DIR").or_else(|| default_data(variable))
 }
 
 /// Returns the Jupyter data directory of a Python environment.
@@ -96,24 +89,12 @@ impl Kernelspec {
         let written = tempfile::NamedTempFile::new_in(&folder).and_then(|mut file| {
             use std::io::Write;
             file.write_all(text.as_bytes())?;
-            make_readable(file.as_file())?;
+            make_public(file.as_file())?;
             file.persist(&path).map_err(|error| error.error)
         });
         written.map_err(failed(&path))?;
         Ok(folder)
     }
-}
-
-/// Makes the file readable for other users, as files are by default; a temporary file is private.
-#[cfg(unix)]
-fn make_readable(file: &std::fs::File) -> std::io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    file.set_permissions(std::fs::Permissions::from_mode(0o644))
-}
-
-#[cfg(not(unix))]
-fn make_readable(_: &std::fs::File) -> std::io::Result<()> {
-    Ok(())
 }
 
 /// Removes a kernelspec that Belljar wrote from the data directory `data`. Returns its former folder.

@@ -24,6 +24,7 @@
 //! | `history` | the cells that ran |
 //! | `kernel_info` | `kernel_info_reply` |
 //! | `kernelspec` | the files by which frontends find the kernel |
+//! | `os` | what depends on the operating system |
 //!
 //! The crate `zeromq` reads a frame whole, however long its sender declares it to be: a process that can connect to the
 //! kernel's sockets can exhaust its memory before any signature is verified. The sockets are on the loopback address,
@@ -36,6 +37,7 @@ mod iopub;
 mod kernel_info;
 pub mod kernelspec;
 mod message;
+mod os;
 mod reply_sender;
 mod sockets;
 mod stdin;

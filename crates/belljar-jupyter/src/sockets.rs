@@ -1,6 +1,5 @@
 //! The five sockets of a kernel, and the tasks that read them.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,6 +13,7 @@ use crate::connection::Connection;
 use crate::iopub::IopubPublisher;
 use crate::kernel_info::KernelInfo;
 use crate::message::{Request, Signer};
+use crate::os::is_socket;
 use crate::reply_sender::ReplySender;
 use crate::stdin::InputRequests;
 use crate::{Control, KernelServerError};
@@ -105,17 +105,6 @@ impl Sockets {
         tokio::spawn(run_heartbeat(heartbeat));
         WorkerChannels { requests, replies, iopub, input_requests, kernel_info, started }
     }
-}
-
-#[cfg(unix)]
-fn is_socket(path: &Path) -> bool {
-    use std::os::unix::fs::FileTypeExt;
-    std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())
-}
-
-#[cfg(not(unix))]
-fn is_socket(_: &Path) -> bool {
-    false
 }
 
 async fn bind<S: Socket>(url: String) -> Result<S, KernelServerError> {
