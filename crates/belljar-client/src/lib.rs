@@ -64,6 +64,7 @@ pub mod oauth;
 #[cfg(all(feature = "http", not(feature = "oauth")))]
 #[path = "oauth/disabled.rs"]
 mod oauth;
+mod os;
 mod output;
 mod run_context;
 mod runner;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use crate::error::ConfigError;
+use crate::os::HOME_VARIABLE;
 
 /// The values of variables.
 #[derive(Debug)]
@@ -74,7 +75,7 @@ impl Variables {
             "workspaceFolderBasename" => {
                 return Ok(Some(self.workspace.file_name().unwrap_or_default().to_string_lossy().into_owned()));
             }
-            "userHome" => return from_environment(if cfg!(windows) { "USERPROFILE" } else { "HOME" }).map(Some),
+            "userHome" => return from_environment(HOME_VARIABLE).map(Some),
             "pathSeparator" | "/" => return Ok(Some(std::path::MAIN_SEPARATOR.to_string())),
             _ => {}
         }

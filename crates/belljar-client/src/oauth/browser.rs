@@ -2,6 +2,8 @@
 
 use url::Url;
 
+use crate::os::HAS_DESKTOP;
+
 /// The reason for which a page was not opened.
 ///
 /// ```
@@ -54,5 +56,5 @@ pub fn open_browser(url: &str) -> Result<(), BrowserError> {
 /// Returns whether the program runs on a desktop.
 fn has_desktop() -> bool {
     let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    cfg!(any(windows, target_os = "macos")) || ["DISPLAY", "WAYLAND_DISPLAY", "WSL_DISTRO_NAME"].into_iter().any(is_set)
+    HAS_DESKTOP || ["DISPLAY", "WAYLAND_DISPLAY", "WSL_DISTRO_NAME"].into_iter().any(is_set)
 }

@@ -1,7 +1,7 @@
 //! A store of tokens in a file.
 
 use std::collections::BTreeMap;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::File;
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -12,6 +12,7 @@ use url::Url;
 
 use super::store::TokenStore;
 use crate::error::BoxError;
+use crate::os::private_files;
 
 /// A store in a file that only its owner can read. It holds the tokens of any number of servers, and several processes
 /// can use it at once.
@@ -48,7 +49,7 @@ impl FileTokenStore {
         let path = self.path.clone();
         let changing = tokio::task::spawn_blocking(move || {
             let failed = |error| StoreError::Io { operation: "write", path: path.clone(), error };
-            create_directory(directory(&path)).map_err(failed)?;
+            private_files::create_directory(directory(&path)).map_err(failed)?;
             let _lock = lock(&path).map_err(failed)?;
             let mut content = match read(&path)? {
                 Some(text) => parse(&text, &path)?.unwrap_or_default(),
@@ -146,24 +147,11 @@ fn directory(path: &Path) -> &Path {
     path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Creates a directory that only its owner can enter.
-fn create_directory(path: &Path) -> std::io::Result<()> {
-    let mut builder = DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(path)
-}
-
 /// Locks changes of a file until the result is dropped. The file itself is replaced, so that another one is locked.
 fn lock(path: &Path) -> std::io::Result<File> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(false);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let file = options.open(name)?;
+    let file = private_files::restrict(File::options().write(true).create(true).truncate(false)).open(name)?;
     file.lock()?;
     Ok(file)
 }

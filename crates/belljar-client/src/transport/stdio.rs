@@ -22,6 +22,7 @@ use super::network::Network;
 use super::stderr::{ChildDiagnostics, ChildStderr, DIAGNOSTICS_TIMEOUT};
 use super::{BoxTransport, Connector, Incoming, MAX_MESSAGE_BYTES, OpenTransport, Outgoing, message};
 use crate::error::McpError;
+use crate::os::process::{self, INHERITED_VARIABLES};
 
 /// The times that a child has to exit after its standard input was closed, and then after SIGTERM.
 const EXIT_GRACE: Duration = Duration::from_secs(2);
@@ -29,25 +30,6 @@ const SIGNAL_GRACE: Duration = Duration::from_secs(1);
 
 /// The size of the buffer of a child's output, and the largest that the buffers of lines keep when they are empty.
 const BUFFER_CAPACITY: usize = 64 * 1024;
-
-/// The variables that a child inherits; all others must be configured. The list is that of MCP's own SDKs.
-#[cfg(not(windows))]
-const INHERITED: &[&str] = &["HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"];
-#[cfg(windows)]
-const INHERITED: &[&str] = &[
-    "APPDATA",
-    "HOMEDRIVE",
-    "HOMEPATH",
-    "LOCALAPPDATA",
-    "PATH",
-    "PATHEXT",
-    "PROCESSOR_ARCHITECTURE",
-    "SYSTEMDRIVE",
-    "SYSTEMROOT",
-    "TEMP",
-    "USERNAME",
-    "USERPROFILE",
-];
 
 /// The transport of a server that is started as a child process.
 ///
@@ -111,11 +93,7 @@ impl Connector for ChildProcess {
                 command.current_dir(cwd);
             }
         });
-        // A separate process group, so that the child's descendants (`npx` starts `node`) are signalled with it.
-        #[cfg(unix)]
-        command.wrap(process_wrap::tokio::ProcessGroup::leader());
-        #[cfg(windows)]
-        command.wrap(process_wrap::tokio::JobObject);
+        process::separate(&mut command);
         command.wrap(KillOnDrop);
         let spawn_error = |error| McpError::Spawn { command: self.command_name(), error };
         let sink = self.stderr.open().await.map_err(spawn_error)?;
@@ -159,7 +137,7 @@ impl Connector for ChildProcess {
 
 /// Returns the variables that every child inherits, except shell functions exported by bash (`() { …`).
 fn inherited() -> impl Iterator<Item = (&'static str, OsString)> {
-    INHERITED.iter().filter_map(|name| {
+    INHERITED_VARIABLES.iter().filter_map(|name| {
         std::env::var_os(name)
             .filter(|value| !OsStr::as_encoded_bytes(value).starts_with(b"()"))
             .map(|value| (*name, value))
@@ -338,12 +316,8 @@ impl Transport<RoleClient> for ChildTransport {
         if closed.is_ok() && tokio::time::timeout(EXIT_GRACE, child.0.wait()).await.is_ok() {
             return Ok(());
         }
-        #[cfg(unix)]
-        {
-            const SIGTERM: i32 = 15;
-            if child.0.signal(SIGTERM).is_ok() && tokio::time::timeout(SIGNAL_GRACE, child.0.wait()).await.is_ok() {
-                return Ok(());
-            }
+        if process::terminate(&*child.0).is_ok() && tokio::time::timeout(SIGNAL_GRACE, child.0.wait()).await.is_ok() {
+            return Ok(());
         }
         child.0.start_kill()?;
         child.0.wait().await.map(|_| ())
