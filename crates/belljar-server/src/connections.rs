@@ -15,7 +15,6 @@ use hyper::body::Incoming;
 use hyper::service::Service as HyperService;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -26,6 +25,7 @@ use tower_service::Service;
 use crate::arrival::{ArrivalOrder, Sender};
 use crate::guard::ConnectionNumber;
 use crate::http::SESSION_ID_HEADER;
+use crate::os::set_unread_timeout;
 
 /// The time in which the head of a connection's first request must arrive.
 const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -44,15 +44,8 @@ pub(crate) fn configure(stream: &TcpStream) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "failed to set TCP_NODELAY");
     }
-    close_unread(stream, UNREAD_TIMEOUT);
-}
-
-/// Lets the system close the connection if sent data is not acknowledged, or its client has no room for more, for
-/// `timeout` (`TCP_USER_TIMEOUT`, RFC 5482). hyper has no such limit: a stream of events to a client that does not read
-/// would stay open.
-fn close_unread(stream: &TcpStream, timeout: Duration) {
-    #[cfg(target_os = "linux")]
-    if let Err(error) = SockRef::from(stream).set_tcp_user_timeout(Some(timeout)) {
+    // hyper has no such limit: a stream of events to a client that does not read would stay open.
+    if let Err(error) = set_unread_timeout(stream, UNREAD_TIMEOUT) {
         tracing::debug!(%error, "failed to set TCP_USER_TIMEOUT");
     }
 }
@@ -184,7 +177,7 @@ mod tests {
         // The client stays connected and never reads.
         let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (mut stream, _) = listener.accept().await.unwrap();
-        close_unread(&stream, Duration::from_millis(100));
+        set_unread_timeout(&stream, Duration::from_millis(100)).unwrap();
         let block = [0; 1 << 16];
         let error = loop {
             if let Err(error) = stream.write_all(&block).await {

@@ -33,6 +33,7 @@
 //! | `resumable`, `events` | sessions of streamable HTTP, and streams that can be resumed |
 //! | `monty`, `monty_feeds` | Monty's worker protocol over WebSockets; its feeds for operators |
 //! | `metrics` | the server's metrics |
+//! | `os` | what depends on the operating system |
 //!
 //! tokio runs the transports only: Python runs on plain threads with their own stacks.
 
@@ -68,6 +69,7 @@ mod monty;
 mod monty_feeds;
 mod notifier;
 mod oauth;
+mod os;
 mod refusals;
 mod report;
 mod resumable;

@@ -39,6 +39,8 @@ pub use refusals::Refusals;
 pub(crate) use status::CallStatus;
 pub use status::call_statuses;
 
+use crate::os::resident_memory;
+
 /// The upper bounds of the durations of calls, in seconds.
 const DURATION_BUCKETS: [f64; 14] =
     [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 300.0];
@@ -298,17 +300,4 @@ impl Drop for CallRecord<'_> {
             _ => {}
         }
     }
-}
-
-/// Returns the process's resident memory in bytes, or `None` if `/proc` is not available.
-#[cfg(not(target_os = "linux"))]
-fn resident_memory() -> Option<i64> {
-    None
-}
-
-/// Returns the process's resident memory in bytes, or `None` if `/proc` is not available.
-#[cfg(target_os = "linux")]
-fn resident_memory() -> Option<i64> {
-    let kibibytes = procfs::process::Process::myself().ok()?.status().ok()?.vmrss?;
-    i64::try_from(kibibytes).ok()?.checked_mul(1024)
 }
