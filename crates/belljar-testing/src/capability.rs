@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{LazyLock, Mutex};
 
+use crate::os::{self, SandboxKind};
 use crate::required::REQUIRED;
 
 /// A feature of the machine that a test may need and that not every machine has.
@@ -140,17 +141,18 @@ impl Capability {
 
     fn attempt(self) -> Result<(), String> {
         match self {
-            Self::NativeSandbox => sandbox::attempt(sandbox::Kind::Full),
-            Self::WeakSandbox => sandbox::attempt(sandbox::Kind::Weak),
-            Self::ControlGroups => sandbox::control_groups(),
+            // Not `missing`, whose lock is held.
+            Self::NativeSandbox => os::try_sandbox(SandboxKind::Full, Self::Root.attempt().is_ok()),
+            Self::WeakSandbox => os::try_sandbox(SandboxKind::Weak, Self::Root.attempt().is_ok()),
+            Self::ControlGroups => os::try_control_groups(),
             Self::Root => {
                 let user = succeeds(Command::new("id").arg("-u"))?;
                 condition(user.trim() == "0", "the tests were not started by root")
             }
             Self::SharedFolder if Self::Root.attempt().is_err() => Ok(()),
-            Self::SharedFolder => sandbox::shared_folder(),
+            Self::SharedFolder => os::shared_folder::shared_folder("belljar-native-tests").map(drop),
             Self::SystemPython => succeeds(Command::new("/usr/bin/python3").arg("--version")).map(drop),
-            Self::X86_64 => condition(cfg!(target_arch = "x86_64"), "the processor is not an x86-64"),
+            Self::X86_64 => condition(std::env::consts::ARCH == "x86_64", "the processor is not an x86-64"),
             Self::NetworkNamespace => succeeds(Command::new("unshare").args(["-rn", "true"])).map(drop),
             Self::TmpfsMount => mount_tmpfs(),
             Self::Node => succeeds(Command::new(node()).arg("--version")).map(drop),
@@ -250,57 +252,6 @@ fn mount_tmpfs() -> Result<(), String> {
     let directory = tempfile::tempdir().map_err(|error| format!("failed to create a directory: {error}"))?;
     succeeds(Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "none"]).arg(directory.path()))?;
     succeeds(Command::new("umount").arg(directory.path())).map(drop)
-}
-
-#[cfg(target_os = "linux")]
-mod sandbox {
-    use belljar_sandbox::{Policy, SESSION_USERS, cgroup2_mount_point, probe};
-
-    use super::{Capability, condition};
-
-    pub(super) enum Kind {
-        Full,
-        Weak,
-    }
-
-    pub(super) fn attempt(kind: Kind) -> Result<(), String> {
-        // Not `missing`, which is being asked: its lock is held.
-        let user = Capability::Root.attempt().is_ok().then_some(SESSION_USERS.start);
-        let findings = probe(user).map_err(|error| error.to_string())?;
-        let policy = match kind {
-            Kind::Full => Policy::Full,
-            Kind::Weak => Policy::Weak,
-        };
-        findings.check(policy).map_err(|error| error.to_string())
-    }
-
-    pub(super) fn shared_folder() -> Result<(), String> {
-        crate::shared_folder::shared_folder("belljar-native-tests").map(drop)
-    }
-
-    pub(super) fn control_groups() -> Result<(), String> {
-        condition(cgroup2_mount_point().is_some(), "no control groups of version 2 are mounted")
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-mod sandbox {
-    pub(super) enum Kind {
-        Full,
-        Weak,
-    }
-
-    pub(super) fn attempt(_: Kind) -> Result<(), String> {
-        Err("the sandbox is for Linux".to_owned())
-    }
-
-    pub(super) fn shared_folder() -> Result<(), String> {
-        Err("the sandbox is for Linux".to_owned())
-    }
-
-    pub(super) fn control_groups() -> Result<(), String> {
-        Err("control groups are a feature of Linux".to_owned())
-    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //!   is reported as ignored, or fails if `BELLJAR_REQUIRE` names the capability.
 //! - [`install`]: programs that tests install with npm and pip.
 //! - [`free_port`]: ports for servers that cannot choose one themselves.
-//! - `shared_folder`: a folder that all users of the machine can enter, on Linux.
+//! - [`shared_folder`]: a folder that all users of the machine can enter, on Linux.
 //!
 //! `BELLJAR_REQUIRE` is a list of capabilities, separated by commas: `native-sandbox,node`. `all` is every capability,
 //! and a name after `-` is an exception: `all,-browser`.
@@ -14,13 +14,13 @@
 
 mod capability;
 pub mod install;
+mod os;
 mod ports;
 mod required;
-#[cfg(target_os = "linux")]
-pub mod shared_folder;
 mod trial;
 
 pub use capability::{Capability, container_program, node, require};
 pub use libtest_mimic::{Failed, Trial};
+pub use os::shared_folder;
 pub use ports::{free_port, free_ports};
 pub use trial::{main, run, test_name, trial, trial_result};

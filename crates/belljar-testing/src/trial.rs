@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::Capability;
+use crate::os::run_fork_server_if_child;
 
 /// Returns a test that needs capabilities and fails by panicking. See [`trial_result`].
 pub fn trial(name: impl Into<String>, needs: &[Capability], test: impl FnOnce() + Send + 'static) -> Trial {
@@ -66,8 +67,7 @@ macro_rules! trials {
 ///
 /// Capabilities and tests may start this program as the sandbox's fork server; such a process never returns from here.
 pub fn main(trials: impl FnOnce() -> Vec<Trial>) -> ExitCode {
-    #[cfg(target_os = "linux")]
-    belljar_sandbox::run_fork_server_if_child();
+    run_fork_server_if_child();
     run(trials())
 }
 
