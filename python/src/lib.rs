@@ -23,6 +23,7 @@
 //! | `client` | the receiver of output and of calls of host functions |
 //! | `results` | results as Python objects |
 //! | `error` | errors as Python exceptions |
+//! | `os` | what depends on the operating system |
 
 mod client;
 mod deferred;
@@ -30,6 +31,7 @@ mod dump;
 mod error;
 mod executor;
 mod job;
+mod os;
 mod paused;
 mod paused_cell;
 mod remote;
@@ -84,10 +86,7 @@ fn run_command(
     fork_server: Vec<OsString>,
     template: Vec<OsString>,
 ) -> u8 {
-    #[cfg(target_os = "linux")]
-    belljar_sandbox::set_fork_server_command(fork_server);
-    #[cfg(not(target_os = "linux"))]
-    drop(fork_server);
+    os::set_fork_server_command(fork_server);
     let installation = Installation { program, command, template, bundle };
     let status = py.detach(|| belljar_command::run(arguments, Some(installation)));
     exit_status(status)
@@ -98,20 +97,14 @@ fn exit_status(code: std::process::ExitCode) -> u8 {
     (0..=u8::MAX).find(|number| std::process::ExitCode::from(*number) == code).unwrap_or(1)
 }
 
-/// Becomes the process from which worker processes are forked. Does not return.
+/// Becomes the process from which worker processes are forked. Does not return, except on systems without these.
 #[pyfunction]
 fn run_template(py: Python<'_>) {
-    #[cfg(target_os = "linux")]
-    py.detach(belljar_worker::run_template);
-    #[cfg(not(target_os = "linux"))]
-    let _ = py;
+    py.detach(os::run_template);
 }
 
-/// Becomes the process from which native sandboxes are forked. Does not return.
+/// Becomes the process from which native sandboxes are forked. Does not return, except on systems without these.
 #[pyfunction]
 fn run_fork_server(py: Python<'_>) {
-    #[cfg(target_os = "linux")]
-    py.detach(belljar_sandbox::run_fork_server);
-    #[cfg(not(target_os = "linux"))]
-    let _ = py;
+    py.detach(os::run_fork_server);
 }
