@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
+use crate::os::write_script;
 use crate::workspace::{PYTHON, as_by_hand, cargo, host, target_directory, workspace};
 
 const USAGE: &str = "\
@@ -67,9 +68,6 @@ pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, Stri
     }
     if targets.is_empty() {
         targets.extend(&TARGETS);
-    }
-    if cfg!(not(unix)) {
-        return Err("check-targets writes shell scripts as compilers, which need Linux or macOS".into());
     }
     // All that is missing is reported at once, before anything is compiled.
     let zig = zig();
@@ -211,20 +209,8 @@ fn wrapper_named(directory: &Path, name: &str, target: &Target, zig: &[String], 
     let script = format!("#!/bin/sh\nexec {} \"$@\"\n", quoted.join(" "));
     let failed = |error: std::io::Error| format!("failed to write {}: {error}", path.display());
     std::fs::create_dir_all(&directory).map_err(failed)?;
-    std::fs::write(&path, script).map_err(failed)?;
-    make_executable(&path).map_err(failed)?;
+    write_script(&path, &script).map_err(failed)?;
     Ok(path)
-}
-
-#[cfg(unix)]
-fn make_executable(path: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::PermissionsExt as _;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))
-}
-
-#[cfg(not(unix))]
-fn make_executable(_: &Path) -> std::io::Result<()> {
-    Ok(())
 }
 
 /// Runs one of Zig's tools. The arguments are the platform, the tool, the number of words of Zig's command, these, and

@@ -7,6 +7,7 @@ mod cpython_tests;
 mod dist;
 mod features;
 mod fuzz;
+mod os;
 mod packages;
 mod soak;
 mod style;

@@ -1,0 +1,11 @@
+//! Linux and macOS.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+/// Writes a shell script that can be started as a program.
+pub(crate) fn write_script(path: &Path, script: &str) -> std::io::Result<()> {
+    std::fs::write(path, script)?;
+    std::fs::set_permissions(path, Permissions::from_mode(0o755))
+}
