@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use sha2::{Digest, Sha256};
 use wasmtime::{Config, Module, OptLevel, RegallocAlgorithm};
 
+use crate::architecture::is_baseline;
 use crate::memory::ImageMemory;
 use crate::os::{NEEDS_UNWIND_INFO, fault_handlers};
 use crate::versions::{SNAPSHOT_VERSION, TRANSLATION_VERSION};
@@ -50,13 +51,7 @@ pub enum Processor {
 impl Processor {
     /// Returns whether this machine's processor is one of them.
     pub fn is_available(self) -> bool {
-        #[cfg(target_arch = "x86_64")]
-        {
-            let is_v2 = std::is_x86_feature_detected!("sse4.2") && std::is_x86_feature_detected!("popcnt");
-            self == Self::Native || is_v2
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        true
+        self == Self::Native || is_baseline()
     }
 }
 

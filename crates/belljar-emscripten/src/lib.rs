@@ -6,6 +6,7 @@
 //!
 //! This crate does not depend on which program it runs.
 
+mod architecture;
 pub mod clock;
 pub mod console;
 mod delta;
@@ -45,8 +46,6 @@ pub use errno::Errno;
 pub use ffi::ForeignCalls;
 pub use instance::{Instance, InstanceConfig, InstanceError};
 pub use limits::{Limits, MemoryMeter};
-#[cfg(target_os = "linux")]
-pub use os::pagemap;
 pub use program::Program;
 pub use snapshot::Snapshot;
 pub use sources::Readings;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use belljar_core::MeterScope;
 use belljar_core::kernel::InterruptHandle as _;
 use belljar_emscripten::network::Network;
-use belljar_emscripten::pagemap::set_pagemap;
+use belljar_emscripten::os::pagemap::set_pagemap;
 use belljar_emscripten::stop::StopHandle;
 use belljar_emscripten::watchdog::{DeadlineGuard, TimeLimits};
 use belljar_python::isolation::{
