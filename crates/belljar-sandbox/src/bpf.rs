@@ -8,15 +8,11 @@
 use libc::c_long;
 use seccompiler::{BpfProgram, sock_filter};
 
+use crate::architecture::AUDIT_ARCH;
+
 // Offsets of fields in `struct seccomp_data`: see seccomp(2).
 const NUMBER_OFFSET: u32 = 0;
 const ARCHITECTURE_OFFSET: u32 = 4;
-
-/// `AUDIT_ARCH_…` of `linux/audit.h`: the ELF machine number, 64-bit, little-endian.
-#[cfg(target_arch = "x86_64")]
-const ARCHITECTURE: u32 = 62 | 0x8000_0000 | 0x4000_0000;
-#[cfg(target_arch = "aarch64")]
-const ARCHITECTURE: u32 = 183 | 0x8000_0000 | 0x4000_0000;
 
 /// Encodes a filter that allows each of `calls`, fails all others with `errno`, and kills a process that makes a call
 /// of another architecture. Returns `None` if the list has more gaps than jumps can cross.
@@ -41,7 +37,7 @@ pub(crate) fn encode_allow_list(calls: impl IntoIterator<Item = c_long>, errno: 
     let refused = libc::SECCOMP_RET_ERRNO | u32::from(errno);
     let mut program = vec![
         load(ARCHITECTURE_OFFSET),
-        jump(libc::BPF_JEQ, ARCHITECTURE, 1, 0),
+        jump(libc::BPF_JEQ, AUDIT_ARCH, 1, 0),
         return_value(libc::SECCOMP_RET_KILL_PROCESS),
         load(NUMBER_OFFSET),
     ];
@@ -109,9 +105,9 @@ mod tests {
         let numbers = (0..2048).chain((1 << 30)..(1 << 30) + 2048).chain([u32::MAX]);
         for number in numbers {
             let expected = if calls.contains(&c_long::from(number)) { libc::SECCOMP_RET_ALLOW } else { REFUSED };
-            assert_eq!(run(&program, ARCHITECTURE, number), expected, "{number} of {calls:?}");
+            assert_eq!(run(&program, AUDIT_ARCH, number), expected, "{number} of {calls:?}");
         }
-        assert_eq!(run(&program, ARCHITECTURE ^ 1, 0), libc::SECCOMP_RET_KILL_PROCESS);
+        assert_eq!(run(&program, AUDIT_ARCH ^ 1, 0), libc::SECCOMP_RET_KILL_PROCESS);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The Linux sandbox that native code runs in: namespaces, a root in memory, Landlock, seccomp, control groups.
+//! The Linux sandbox that native code runs in: namespaces, a root in memory, Landlock, seccomp, control groups. On other
+//! systems the crate is empty.
 //!
 //! # Use
 //!
@@ -117,6 +118,7 @@
 
 #![cfg(target_os = "linux")]
 
+mod architecture;
 mod bpf;
 mod channel;
 mod control_group;

@@ -13,17 +13,15 @@ use std::sync::OnceLock;
 use libc::c_long;
 use seccompiler::{
     BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule, TargetArch,
+    SeccompRule,
 };
 
+use crate::architecture::{
+    ALLOWED_LEGACY, FILE_METADATA_LEGACY, OPEN_LEGACY, REFUSED_LEGACY, SET_MODE_LEGACY, TARGET_ARCH,
+};
 use crate::bpf;
 use crate::error::{Step, StepFailure};
 use crate::policy::IsolationLevel;
-
-#[cfg(target_arch = "x86_64")]
-pub(crate) const ARCHITECTURE: TargetArch = TargetArch::x86_64;
-#[cfg(target_arch = "aarch64")]
-pub(crate) const ARCHITECTURE: TargetArch = TargetArch::aarch64;
 
 /// The calls that interpreters, scientific libraries and shells make.
 #[rustfmt::skip]
@@ -88,21 +86,6 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_getsockopt, libc::SYS_shutdown, libc::SYS_getrandom,
 ];
 
-/// Calls that newer architectures do not have.
-#[cfg(target_arch = "x86_64")]
-#[rustfmt::skip]
-const ALLOWED_LEGACY: &[c_long] = &[
-    libc::SYS_open, libc::SYS_creat, libc::SYS_stat, libc::SYS_lstat, libc::SYS_access, libc::SYS_readlink,
-    libc::SYS_mkdir, libc::SYS_rmdir, libc::SYS_unlink, libc::SYS_rename, libc::SYS_link, libc::SYS_symlink,
-    libc::SYS_chmod, libc::SYS_chown, libc::SYS_lchown, libc::SYS_utime, libc::SYS_utimes, libc::SYS_futimesat,
-    libc::SYS_mknod, libc::SYS_getdents, libc::SYS_dup2, libc::SYS_pipe, libc::SYS_inotify_init, libc::SYS_fork,
-    libc::SYS_vfork, libc::SYS_getpgrp, libc::SYS_arch_prctl, libc::SYS_time, libc::SYS_alarm, libc::SYS_pause,
-    libc::SYS_signalfd, libc::SYS_eventfd, libc::SYS_epoll_create, libc::SYS_epoll_wait, libc::SYS_poll,
-    libc::SYS_select,
-];
-#[cfg(not(target_arch = "x86_64"))]
-const ALLOWED_LEGACY: &[c_long] = &[];
-
 /// Calls that are refused with any arguments.
 #[rustfmt::skip]
 const REFUSED: &[c_long] = &[
@@ -130,16 +113,6 @@ const REFUSED: &[c_long] = &[
     // Legacy asynchronous I/O, which no supported library uses.
     libc::SYS_io_setup, libc::SYS_ioprio_set,
 ];
-
-/// Calls that are refused on architectures that have them.
-#[cfg(target_arch = "x86_64")]
-#[rustfmt::skip]
-const REFUSED_LEGACY: &[c_long] = &[
-    libc::SYS_iopl, libc::SYS_ioperm, libc::SYS_modify_ldt, libc::SYS_uselib, libc::SYS_ustat, libc::SYS_sysfs,
-    libc::SYS__sysctl, libc::SYS_kexec_file_load,
-];
-#[cfg(not(target_arch = "x86_64"))]
-const REFUSED_LEGACY: &[c_long] = &[];
 
 /// `fchmodat2(2)`, which glibc 2.39 calls for `fchmodat`. It has the same number on every architecture.
 const FCHMODAT2: c_long = 452;
@@ -172,13 +145,6 @@ const FILE_METADATA: &[c_long] = &[
     libc::SYS_setxattr, libc::SYS_lsetxattr, libc::SYS_fsetxattr, libc::SYS_removexattr, libc::SYS_lremovexattr,
     libc::SYS_fremovexattr, libc::SYS_inotify_add_watch,
 ];
-#[cfg(target_arch = "x86_64")]
-#[rustfmt::skip]
-const FILE_METADATA_LEGACY: &[c_long] = &[
-    libc::SYS_chmod, libc::SYS_chown, libc::SYS_lchown, libc::SYS_utime, libc::SYS_utimes, libc::SYS_futimesat,
-];
-#[cfg(not(target_arch = "x86_64"))]
-const FILE_METADATA_LEGACY: &[c_long] = &[];
 
 /// The set-user-ID and set-group-ID bits: an executable with these in a folder of the host would let other users of the
 /// machine act as the sandbox's user.
@@ -225,7 +191,7 @@ impl Filters {
         let encode = |rules: Result<Rules, BackendError>, errno: i32| {
             let action = SeccompAction::Errno(errno as u32);
             let encoded = rules
-                .and_then(|rules| SeccompFilter::new(rules, SeccompAction::Allow, action, ARCHITECTURE)?.try_into());
+                .and_then(|rules| SeccompFilter::new(rules, SeccompAction::Allow, action, TARGET_ARCH)?.try_into());
             encoded.map_err(|error| StepFailure::from_reason(Step::Seccomp, error.to_string()))
         };
         let refused = encode(refusal_rules(level, owns_files), libc::EPERM)?;
@@ -353,12 +319,12 @@ fn refusal_rules(level: IsolationLevel, owns_files: bool) -> Result<Rules, Backe
         // O_TMPFILE contains O_DIRECTORY; the bit that is its own is what counts.
         for creating in [libc::O_CREAT as u64, (libc::O_TMPFILE & !libc::O_DIRECTORY) as u64] {
             rules.entry(libc::SYS_openat).or_default().push(all([has(2, creating), has(3, bit)])?);
-            #[cfg(target_arch = "x86_64")]
-            rules.entry(libc::SYS_open).or_default().push(all([has(1, creating), has(2, bit)])?);
+            for call in OPEN_LEGACY {
+                rules.entry(*call).or_default().push(all([has(1, creating), has(2, bit)])?);
+            }
         }
-        #[cfg(target_arch = "x86_64")]
-        for call in [libc::SYS_chmod, libc::SYS_creat, libc::SYS_mknod] {
-            rules.entry(call).or_default().push(all([has(1, bit)])?);
+        for call in SET_MODE_LEGACY {
+            rules.entry(*call).or_default().push(all([has(1, bit)])?);
         }
     }
     if level == IsolationLevel::Weak && owns_files {

@@ -1,4 +1,5 @@
-//! Interpreters in sealed worker processes: the second barrier around the code of clients.
+//! Interpreters in sealed worker processes: the second barrier around the code of clients. Linux only: on other systems
+//! the crate is empty.
 //!
 //! A bug in the WebAssembly engine, or in this program's own unsafe code, would let code out of its interpreter. In a
 //! worker process there is nothing to reach then: no files, no network, no other process, no new memory that can be

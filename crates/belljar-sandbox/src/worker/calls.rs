@@ -12,9 +12,9 @@ use seccompiler::{
     SeccompRule,
 };
 
+use crate::architecture::TARGET_ARCH;
 use crate::bpf;
 use crate::error::{Step, StepFailure};
-use crate::seccomp::ARCHITECTURE;
 
 /// The calls that a virtual machine makes while it runs code.
 #[rustfmt::skip]
@@ -81,7 +81,7 @@ fn refusals() -> Result<BpfProgram, BackendError> {
         // The sockets of the channel are connected, and need no address.
         (libc::SYS_sendto, vec![one(4, Qword, Ne, 0)?]),
     ]);
-    SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM as u32), ARCHITECTURE)?.try_into()
+    SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM as u32), TARGET_ARCH)?.try_into()
 }
 
 #[cfg(test)]
