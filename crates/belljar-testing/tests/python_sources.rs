@@ -13,7 +13,7 @@ const RULES: [&str; 4] = ["--no-cache", "--output-format=concise", "--select", "
 /// Files that must be among the checked ones: the guest, native kernels, the Python package and tests.
 const CHECKED: [&str; 4] = [
     "crates/belljar-python/guest/host.py",
-    "crates/belljar-native/src/guest/belljar_kernel/__init__.py",
+    "crates/belljar-native/src/linux/guest/belljar_kernel/__init__.py",
     "python/belljar/_sandbox.py",
     "crates/belljar/tests/serve/sdk_client.py",
 ];

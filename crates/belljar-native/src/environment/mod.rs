@@ -15,6 +15,7 @@
 
 mod tool;
 
+use std::env::consts::EXE_SUFFIX;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -208,8 +209,9 @@ impl Environment {
     }
 }
 
+/// Returns the path of an environment's Python. Only on Windows do programs have an extension.
 fn interpreter(directory: &Path) -> PathBuf {
-    directory.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" })
+    directory.join(if EXE_SUFFIX.is_empty() { "bin/python" } else { "Scripts/python.exe" })
 }
 
 /// The directory of all environments.

@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 
 use belljar_core::kernel::{CellObserver, CellRequest, NullObserver};
 
-use crate::cell::{self, CellLimits, KernelHandles};
-use crate::client::Client;
-use crate::function_calls::{self, FunctionSocket};
-use crate::interrupt::InterruptFlag;
-use crate::kernel_process::KernelProcess;
-use crate::native_config::NativeConfig;
-use crate::session_sandbox::{KERNEL_START_TIMEOUT, SessionSandbox};
-use crate::start_error::StartError;
-use crate::zmtp::message::SigningKey;
-use crate::zmtp::path::connect_in;
-use crate::zygote::Zygote;
+use crate::linux::cell::{self, CellLimits, KernelHandles};
+use crate::linux::client::Client;
+use crate::linux::function_calls::{self, FunctionSocket};
+use crate::linux::interrupt::InterruptFlag;
+use crate::linux::kernel_process::KernelProcess;
+use crate::linux::native_config::NativeConfig;
+use crate::linux::session_sandbox::{KERNEL_START_TIMEOUT, SessionSandbox};
+use crate::linux::start_error::StartError;
+use crate::linux::zmtp::message::SigningKey;
+use crate::linux::zmtp::path::connect_in;
+use crate::linux::zygote::Zygote;
 
 /// The time in which a kernel whose connection failed is expected to exit, if an exit is the cause.
 const EXIT_CHECK_TIMEOUT: Duration = Duration::from_millis(100);

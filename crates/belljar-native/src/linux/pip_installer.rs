@@ -13,9 +13,9 @@ use belljar_core::kernel::CellObserver;
 use belljar_core::progress::ProgressStep;
 use belljar_core::{InstallRecord, InstallStatistics, Progress};
 
-use crate::installer_failure::InstallerFailure;
-use crate::pip_requirement::{PipRequirement, RequirementError};
-use crate::site_packages::SitePackages;
+use crate::linux::installer_failure::InstallerFailure;
+use crate::linux::pip_requirement::{PipRequirement, RequirementError};
+use crate::linux::site_packages::SitePackages;
 
 /// The number of bytes of each of an installer's output streams that are kept.
 const MAX_OUTPUT: u64 = 1 << 20;

@@ -10,9 +10,9 @@ use belljar_sandbox::{self as sandbox, FolderSource, Policy};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, chownat, fchown, fstat, openat, statat};
 use rustix::process::{Gid, Uid};
 
-use crate::sandbox_paths::{SESSION, SOCKETS};
-use crate::session_sandbox::python_prefixes;
-use crate::start_error::StartError;
+use crate::linux::sandbox_paths::{SESSION, SOCKETS};
+use crate::linux::session_sandbox::python_prefixes;
+use crate::linux::start_error::StartError;
 
 /// The depth of nested directories up to which files change their owner.
 const MAX_DEPTH: usize = 128;

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use belljar_core::Limits;
 use belljar_sandbox::{self as sandbox, FolderSource, Policy, Spec};
 
-use crate::function_calls;
-use crate::native_config::NativeConfig;
-use crate::network::SessionNetwork;
-use crate::zygote::KernelLaunchConfig;
+use crate::linux::function_calls;
+use crate::linux::native_config::NativeConfig;
+use crate::linux::network::SessionNetwork;
+use crate::linux::zygote::KernelLaunchConfig;
 
 /// The directory of a session's files inside its sandbox.
 pub(crate) const SESSION: &str = "/session";
@@ -146,7 +146,7 @@ impl SandboxPaths {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host_folder::NativeMount;
+    use crate::linux::host_folder::NativeMount;
 
     #[test]
     fn control_groups_devices_and_host_folders_are_passed_on() {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use belljar_core::kernel::InterruptHandle;
 
-use crate::kernel_process::KernelProcess;
+use crate::linux::kernel_process::KernelProcess;
 
 /// A request of another thread. A greater one replaces a smaller one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

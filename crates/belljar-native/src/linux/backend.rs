@@ -16,20 +16,20 @@ use belljar_core::{BackendStatistics, CallCancellation, Limits, Progress, Sessio
 use belljar_sandbox::{self as sandbox, Policy, ProbeResult};
 use parking_lot::Mutex;
 
-use crate::environment_view::EnvironmentView;
-use crate::guest;
-use crate::host_folder::check_mounts;
-use crate::kernel::NativeKernel;
-use crate::kernel_connection::KernelConnection;
-use crate::kernel_process::KernelProcess;
-use crate::kernel_starter::KernelStarter;
-use crate::native_config::NativeConfig;
-use crate::network::BackendNetwork;
-use crate::one_shot;
-use crate::options::{NativeOptions, NativePackages};
-use crate::pip_installer::PipInstaller;
-use crate::session_sandbox::{SessionSandbox, allocate_uid, python_prefixes, set_mode};
-use crate::start_error::StartError;
+use crate::linux::environment_view::EnvironmentView;
+use crate::linux::guest;
+use crate::linux::host_folder::check_mounts;
+use crate::linux::kernel::NativeKernel;
+use crate::linux::kernel_connection::KernelConnection;
+use crate::linux::kernel_process::KernelProcess;
+use crate::linux::kernel_starter::KernelStarter;
+use crate::linux::native_config::NativeConfig;
+use crate::linux::network::BackendNetwork;
+use crate::linux::one_shot;
+use crate::linux::options::{NativeOptions, NativePackages};
+use crate::linux::pip_installer::PipInstaller;
+use crate::linux::session_sandbox::{SessionSandbox, allocate_uid, python_prefixes, set_mode};
+use crate::linux::start_error::StartError;
 
 /// The time after the start of a session at which the next kernel is prestarted, so that the session's first cell has
 /// the processor to itself.

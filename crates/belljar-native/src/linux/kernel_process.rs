@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process_group, pidfd_send_signal};
 use serde::Deserialize;
 
-use crate::zmtp::peer::wait_for;
-use crate::zygote::receive;
+use crate::linux::zmtp::peer::wait_for;
+use crate::linux::zygote::receive;
 
 /// The time within which the zygote must report the exit status of a kernel that has exited.
 const REAP_TIMEOUT: Duration = Duration::from_millis(500);

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::kernel_process::KernelExitStatus;
-use crate::zmtp::ZmtpError;
-use crate::zygote::ZygoteError;
+use crate::linux::kernel_process::KernelExitStatus;
+use crate::linux::zmtp::ZmtpError;
+use crate::linux::zygote::ZygoteError;
 
 /// The reason why a kernel, or the backend of kernels, did not start.
 #[derive(Debug, thiserror::Error)]

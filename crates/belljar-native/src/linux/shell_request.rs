@@ -9,13 +9,13 @@ use belljar_core::ExitReason;
 use belljar_core::kernel::{ShellError, ShellRequest};
 use serde_json::Value;
 
-use crate::cell::{EXIT_AFTER_CLOSE_TIMEOUT, MESSAGE_BATCH};
-use crate::client::{Channel, Client};
-use crate::content::{self, IopubMessage};
-use crate::interrupt::{InterruptFlag, InterruptRequest};
-use crate::kernel_process::KernelProcess;
-use crate::zmtp::ZmtpError;
-use crate::zmtp::message::ReceivedMessage;
+use crate::linux::cell::{EXIT_AFTER_CLOSE_TIMEOUT, MESSAGE_BATCH};
+use crate::linux::client::{Channel, Client};
+use crate::linux::content::{self, IopubMessage};
+use crate::linux::interrupt::{InterruptFlag, InterruptRequest};
+use crate::linux::kernel_process::KernelProcess;
+use crate::linux::zmtp::ZmtpError;
+use crate::linux::zmtp::message::ReceivedMessage;
 
 /// The time that the kernel has to reply.
 pub(crate) const SHELL_REPLY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -143,7 +143,7 @@ mod tests {
     use belljar_core::kernel::InterruptHandle as _;
 
     use super::*;
-    use crate::client::tests::{Kernel, Reply};
+    use crate::linux::client::tests::{Kernel, Reply};
 
     /// The timeout of requests that have no reply.
     const SHORT_TIMEOUT: Duration = Duration::from_millis(200);

@@ -5,8 +5,8 @@ use belljar_core::{MissingDependency, Obstacle};
 use belljar_packages::{AvailableModules, Dependencies};
 use serde::Deserialize;
 
-use crate::cell_packages::{CallPackages, eval_helper};
-use crate::kernel::NativeKernel;
+use crate::linux::cell_packages::{CallPackages, eval_helper};
+use crate::linux::kernel::NativeKernel;
 
 /// The maximum length of a module's name, in bytes.
 const MAX_MODULE: usize = 100;

@@ -7,12 +7,12 @@ use belljar_core::SessionFolder;
 use belljar_sandbox::Policy;
 use parking_lot::Mutex;
 
-use crate::kernel_connection::KernelConnection;
-use crate::kernel_process::KernelProcess;
-use crate::native_config::NativeConfig;
-use crate::session_sandbox::SessionSandbox;
-use crate::start_error::StartError;
-use crate::zygote::{Zygote, ZygoteConfig, ZygoteError};
+use crate::linux::kernel_connection::KernelConnection;
+use crate::linux::kernel_process::KernelProcess;
+use crate::linux::native_config::NativeConfig;
+use crate::linux::session_sandbox::SessionSandbox;
+use crate::linux::start_error::StartError;
+use crate::linux::zygote::{Zygote, ZygoteConfig, ZygoteError};
 
 /// The time within which a zygote must finish its imports: matplotlib scans all fonts when it is imported first.
 const IMPORT_TIMEOUT: Duration = Duration::from_secs(180);

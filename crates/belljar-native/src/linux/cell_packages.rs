@@ -12,9 +12,9 @@ use belljar_packages::{AvailableModules, Dependencies, GeneralHint as _, Inferre
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::kernel::NativeKernel;
-use crate::missing_dependency::missing_module;
-use crate::pip_installer::{self, InstallError, InstalledPackages};
+use crate::linux::kernel::NativeKernel;
+use crate::linux::missing_dependency::missing_module;
+use crate::linux::pip_installer::{self, InstallError, InstalledPackages};
 
 /// The time for a helper cell. The first one of a kernel compiles and imports its module, which on a busy machine takes
 /// seconds. A value that is not rendered in time is missing in the result.

@@ -13,11 +13,11 @@ use jupyter_protocol::{
 use nix::poll::PollFlags;
 use serde_json::{Value, json};
 
-use crate::kernel_process::KernelProcess;
-use crate::zmtp::ZmtpError;
-use crate::zmtp::message::{ReceivedMessage, SigningKey};
-use crate::zmtp::path::connect_in;
-use crate::zmtp::peer::{Peer, Role, wait_for};
+use crate::linux::kernel_process::KernelProcess;
+use crate::linux::zmtp::ZmtpError;
+use crate::linux::zmtp::message::{ReceivedMessage, SigningKey};
+use crate::linux::zmtp::path::connect_in;
+use crate::linux::zmtp::peer::{Peer, Role, wait_for};
 
 /// The time within which a kernel must read a message.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
@@ -257,10 +257,10 @@ pub(crate) mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::kernel_process::ExitSource;
-    use crate::zmtp::frame::{self, Decoder, GREETING_LEN, Incoming};
-    use crate::zmtp::message::tests::signed;
-    use crate::zmtp::path::open_directory;
+    use crate::linux::kernel_process::ExitSource;
+    use crate::linux::zmtp::frame::{self, Decoder, GREETING_LEN, Incoming};
+    use crate::linux::zmtp::message::tests::signed;
+    use crate::linux::zmtp::path::open_directory;
     use belljar_sandbox::Channel;
 
     /// A function from the id of a shell request to the messages that follow it: kind, parent and content of each. A

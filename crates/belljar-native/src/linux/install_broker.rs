@@ -16,9 +16,9 @@ use belljar_core::kernel::CellObserver;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::pip_installer::{self, InstallError, InstalledPackages, PipInstaller};
-use crate::pip_requirement::PipRequirement;
-use crate::site_packages::SitePackages;
+use crate::linux::pip_installer::{self, InstallError, InstalledPackages, PipInstaller};
+use crate::linux::pip_requirement::PipRequirement;
+use crate::linux::site_packages::SitePackages;
 
 /// The size of a request at most, in bytes.
 const MAX_REQUEST: usize = 64 << 10;
@@ -228,7 +228,7 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
-    use crate::pip_installer::PackagePolicy;
+    use crate::linux::pip_installer::PackagePolicy;
 
     /// Keeps the records of installations.
     #[derive(Default)]

@@ -8,11 +8,11 @@ use belljar_network::Scrubber;
 use belljar_sandbox::Policy;
 use tempfile::TempDir;
 
-use crate::environment_view::EnvironmentView;
-use crate::host_folder::NativeMount;
-use crate::install_broker::InstallHint;
-use crate::network::BackendNetwork;
-use crate::pip_installer::PipInstaller;
+use crate::linux::environment_view::EnvironmentView;
+use crate::linux::host_folder::NativeMount;
+use crate::linux::install_broker::InstallHint;
+use crate::linux::network::BackendNetwork;
+use crate::linux::pip_installer::PipInstaller;
 
 /// The settings and directories that all sessions share.
 pub(crate) struct NativeConfig {

@@ -18,7 +18,7 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use crate::session_sandbox::set_mode;
+use crate::linux::session_sandbox::set_mode;
 
 /// The file that makes a directory a virtual environment (PEP 405).
 const CONFIGURATION: &str = "pyvenv.cfg";

@@ -10,16 +10,16 @@ use belljar_core::kernel::{CellError, CellObserver, CellRequest, INPUT_TIMEOUT, 
 use belljar_core::{CellResult, CellStatus, ExitReason, LimitKind, Output};
 use serde_json::Value;
 
-use crate::cell_output::CellOutput;
-use crate::client::{Channel, Client};
-use crate::content::{ExecuteReply, InputRequest, IopubMessage};
-use crate::cpu_time::process_tree_cpu_time;
-use crate::function_calls::{CellCalls, FunctionSocket};
-use crate::install_broker::InstallBroker;
-use crate::interrupt::{InterruptFlag, InterruptRequest};
-use crate::kernel_process::KernelProcess;
-use crate::zmtp::ZmtpError;
-use crate::zmtp::message::ReceivedMessage;
+use crate::linux::cell_output::CellOutput;
+use crate::linux::client::{Channel, Client};
+use crate::linux::content::{ExecuteReply, InputRequest, IopubMessage};
+use crate::linux::cpu_time::process_tree_cpu_time;
+use crate::linux::function_calls::{CellCalls, FunctionSocket};
+use crate::linux::install_broker::InstallBroker;
+use crate::linux::interrupt::{InterruptFlag, InterruptRequest};
+use crate::linux::kernel_process::KernelProcess;
+use crate::linux::zmtp::ZmtpError;
+use crate::linux::zmtp::message::ReceivedMessage;
 
 /// The time after a `SIGINT` at which an `interrupt_request` is sent as well.
 const INTERRUPT_MESSAGE_DELAY: Duration = Duration::from_secs(1);

@@ -8,9 +8,9 @@ use belljar_core::{InstallStatistics, Limits};
 use belljar_network::Network;
 use belljar_sandbox::Policy;
 
-use crate::host_folder::NativeMount;
-use crate::install_broker::InstallHint;
-use crate::pip_installer::PackagePolicy;
+use crate::linux::host_folder::NativeMount;
+use crate::linux::install_broker::InstallHint;
+use crate::linux::pip_installer::PackagePolicy;
 
 /// The default of [`NativeOptions::package_bytes`]: enough for torch, but not with all of CUDA.
 pub const DEFAULT_PACKAGE_BYTES: u64 = 4 << 30;

@@ -14,20 +14,20 @@ use belljar_sandbox::{self as sandbox, Policy, Sandbox, Spec};
 use parking_lot::Mutex;
 use tempfile::TempDir;
 
-use crate::client::connection_info;
-use crate::environment_view::EnvironmentView;
-use crate::host_folder::FolderOwnership;
-use crate::install_broker::InstallBroker;
-use crate::kernel_process::{ExitSource, KernelProcess};
-use crate::native_config::NativeConfig;
-use crate::network::SessionNetwork;
-use crate::sandbox_paths::{SESSION, SOCKETS, SOCKETS_BYTES, SandboxPaths};
-use crate::session_dir::SessionDir;
-use crate::site_packages::SitePackages;
-use crate::start_error::StartError;
-use crate::zmtp::message::SigningKey;
-use crate::zmtp::path::open_directory;
-use crate::zygote::{KernelLaunchConfig, Zygote, ZygoteError};
+use crate::linux::client::connection_info;
+use crate::linux::environment_view::EnvironmentView;
+use crate::linux::host_folder::FolderOwnership;
+use crate::linux::install_broker::InstallBroker;
+use crate::linux::kernel_process::{ExitSource, KernelProcess};
+use crate::linux::native_config::NativeConfig;
+use crate::linux::network::SessionNetwork;
+use crate::linux::sandbox_paths::{SESSION, SOCKETS, SOCKETS_BYTES, SandboxPaths};
+use crate::linux::session_dir::SessionDir;
+use crate::linux::site_packages::SitePackages;
+use crate::linux::start_error::StartError;
+use crate::linux::zmtp::message::SigningKey;
+use crate::linux::zmtp::path::open_directory;
+use crate::linux::zygote::{KernelLaunchConfig, Zygote, ZygoteError};
 
 /// The time within which a kernel must start, on a busy machine.
 pub(crate) const KERNEL_START_TIMEOUT: Duration = Duration::from_secs(60);

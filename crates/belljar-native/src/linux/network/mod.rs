@@ -37,8 +37,8 @@ use pem::Pem;
 use serde_json::Value;
 use tokio::task::AbortHandle;
 
-use crate::network::authority::Authority;
-use crate::network::proxy::Proxy;
+use crate::linux::network::authority::Authority;
+use crate::linux::network::proxy::Proxy;
 
 /// The name of the file of certificates that code trusts.
 const TRUST_FILE: &str = "certificates.pem";
@@ -109,7 +109,7 @@ impl SessionNetwork {
             let created = Authority::new().map_err(std::io::Error::other)?;
             let folder = directory.join("trust");
             fs::create_dir(&folder)?;
-            crate::session_sandbox::set_mode(&folder, 0o755)?;
+            crate::linux::session_sandbox::set_mode(&folder, 0o755)?;
             trust_file = folder.join(TRUST_FILE);
             write_readable(&trust_file, &format!("{}{}", created.certificate_pem(), backend.trusted))?;
             authority = Some(Arc::new(created));
@@ -250,5 +250,5 @@ impl NetworkObserver for ObservedConnections {
 /// Writes a file that all users can read.
 fn write_readable(path: &Path, text: &str) -> std::io::Result<()> {
     fs::write(path, text)?;
-    crate::session_sandbox::set_mode(path, 0o644)
+    crate::linux::session_sandbox::set_mode(path, 0o644)
 }

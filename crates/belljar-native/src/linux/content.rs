@@ -13,7 +13,7 @@ use jupyter_protocol::{ClearOutput, ErrorOutput, Stdio, StreamContent};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::zmtp::message::ReceivedMessage;
+use crate::linux::zmtp::message::ReceivedMessage;
 
 /// The size of a traceback at most, in bytes. Frames beyond it are dropped.
 const MAX_TRACEBACK: usize = 1 << 20;
@@ -198,7 +198,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::zmtp::message::{SigningKey, tests::signed};
+    use crate::linux::zmtp::message::{SigningKey, tests::signed};
 
     fn received(kind: &str, content: &str) -> ReceivedMessage {
         let key = SigningKey::random();

@@ -15,9 +15,9 @@ use belljar_packages::{AvailableModules, Dependencies, GeneralHint as _, Require
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::cell_packages::{CallPackages, eval_helper, run_helper, without_tools};
-use crate::kernel::NativeKernel;
-use crate::missing_dependency::{self, missing_module};
+use crate::linux::cell_packages::{CallPackages, eval_helper, run_helper, without_tools};
+use crate::linux::kernel::NativeKernel;
+use crate::linux::missing_dependency::{self, missing_module};
 
 /// The maximum number of times that code is run again, each time with another package that it lacked.
 const MAX_REPETITIONS: usize = 3;

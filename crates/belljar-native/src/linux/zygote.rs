@@ -18,9 +18,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::kernel_process::{ExitSource, KernelProcess};
-use crate::zmtp::peer::wait_for;
-use crate::zygote_command::{ZygoteCommandError, zygote_command};
+use crate::linux::kernel_process::{ExitSource, KernelProcess};
+use crate::linux::zmtp::peer::wait_for;
+use crate::linux::zygote_command::{ZygoteCommandError, zygote_command};
 
 /// The time that the zygote has to exit after its control socket was closed.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);

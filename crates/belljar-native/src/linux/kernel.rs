@@ -13,16 +13,16 @@ use belljar_core::{CellResult, CellStatus, ExitReason, LimitKind, Progress, Sess
 use belljar_network::Scrubber;
 use serde_json::{Value, json};
 
-use crate::cell::{self, CellLimits, KernelLost};
-use crate::cell_packages::{self, KnownModules};
-use crate::function_calls::FunctionSocket;
-use crate::interrupt::InterruptRequest;
-use crate::kernel_connection::KernelConnection;
-use crate::kernel_process::KernelExitStatus;
-use crate::kernel_starter::KernelStarter;
-use crate::pip_installer::{InstallError, InstalledPackages};
-use crate::session_sandbox::SessionSandbox;
-use crate::shell_request::{self, SHELL_REPLY_TIMEOUT, ShellRequestError};
+use crate::linux::cell::{self, CellLimits, KernelLost};
+use crate::linux::cell_packages::{self, KnownModules};
+use crate::linux::function_calls::FunctionSocket;
+use crate::linux::interrupt::InterruptRequest;
+use crate::linux::kernel_connection::KernelConnection;
+use crate::linux::kernel_process::KernelExitStatus;
+use crate::linux::kernel_starter::KernelStarter;
+use crate::linux::pip_installer::{InstallError, InstalledPackages};
+use crate::linux::session_sandbox::SessionSandbox;
+use crate::linux::shell_request::{self, SHELL_REPLY_TIMEOUT, ShellRequestError};
 
 /// The time that a killed process has to exit.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -116,7 +116,7 @@ impl NativeKernel {
     /// narrow.
     ///
     /// # Errors
-    /// See [`SessionNetwork::narrow`](crate::network::SessionNetwork::narrow).
+    /// See [`SessionNetwork::narrow`](crate::linux::network::SessionNetwork::narrow).
     pub(crate) fn narrow_network(&self, policy: &Value) -> Result<(), KernelError> {
         let is_first_cell = self.execution_count == 0;
         self.sandbox.network().map_or(Ok(()), |network| network.narrow(policy, is_first_cell))

@@ -13,7 +13,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::effective_user::EffectiveUserGuard;
+use crate::linux::effective_user::EffectiveUserGuard;
 
 /// The number of files that are listed at most.
 const MAX_FILES: usize = 20_000;
@@ -238,7 +238,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("session")).unwrap();
         std::fs::write(root.path().join("outside.txt"), "secret").unwrap();
-        let opened = crate::zmtp::path::open_directory(&root.path().join("session")).unwrap();
+        let opened = crate::linux::zmtp::path::open_directory(&root.path().join("session")).unwrap();
         (root, SessionDir::new(opened, None, quota_bytes))
     }
 

@@ -8,7 +8,7 @@ use belljar_core::{Output, OutputCollector, Stream};
 use belljar_network::{Scrubber, StreamScrubber};
 use serde_json::Value;
 
-use crate::content::IopubMessage;
+use crate::linux::content::IopubMessage;
 
 /// The output of a cell so far.
 pub(crate) struct CellOutput {

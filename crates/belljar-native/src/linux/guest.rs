@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::session_sandbox::set_mode;
+use crate::linux::session_sandbox::set_mode;
 
 /// The Python module by which a forked process enters an idle sandbox: it performs the steps of a
 /// [`belljar_sandbox::Entry`].
