@@ -4,23 +4,16 @@
 //! `DIR` may contain anything else. Names below it are opened without following links.
 
 use std::fs::File;
-use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use belljar_core::SessionFolder;
-use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, fstat, mkdirat, openat, readlinkat, statat, symlinkat, unlinkat,
-};
-use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
 use crate::id::SessionId;
+use crate::os::host_directory::{self, HostDirectory};
 
-/// The mode of new directories. The owner of `DIR` can change it.
-const DIRECTORY_MODE: Mode = Mode::RWXU;
-const OPEN_DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// The depth of nested directories up to which a folder is copied.
 const MAX_DEPTH: usize = 128;
 /// The maximum number of files and directories of a folder that is copied.
@@ -48,14 +41,14 @@ pub enum FolderError {
 }
 
 impl FolderError {
-    fn io<E: Into<io::Error>>(operation: &'static str) -> impl Fn(E) -> Self + Copy {
-        move |error| Self::Io { operation, error: error.into() }
+    fn io(operation: &'static str) -> impl Fn(io::Error) -> Self + Copy {
+        move |error| Self::Io { operation, error }
     }
 }
 
 /// The directory of the host that contains the folders of sessions.
 pub struct SessionFolders {
-    root: OwnedFd,
+    root: HostDirectory,
     path: PathBuf,
 }
 
@@ -73,23 +66,20 @@ impl SessionFolders {
     pub fn open(path: &Path) -> io::Result<Self> {
         // The working directory may change, and the sandbox does not follow links.
         let path = path.canonicalize()?;
-        let root = rustix::fs::open(&path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        Ok(Self { root, path })
+        Ok(Self { root: HostDirectory::open(&path)?, path })
     }
 
     /// Opens the folder of a session. Creates it if it does not exist.
     pub(crate) fn open_or_create(&self, id: &SessionId, owner: Option<&str>) -> Result<OpenedFolder, FolderError> {
         let parent = self.parent(owner, true).map_err(FolderError::io("open"))?;
-        let is_new = create_directory(parent.as_fd(), id.as_str()).map_err(FolderError::io("create"))?;
-        let directory = openat(&parent, id.as_str(), OPEN_DIRECTORY, Mode::empty()).map_err(FolderError::io("open"))?;
-        let mut path = self.path.clone();
-        path.extend(owner.map(owner_name));
-        path.push(id.as_str());
-        Ok(OpenedFolder { folder: SessionFolder { path, directory: Arc::new(directory) }, is_new })
+        let is_new = parent.create(id.as_str()).map_err(FolderError::io("create"))?;
+        let directory = parent.open_handle(id.as_str()).map_err(FolderError::io("open"))?;
+        let folder = SessionFolder { path: self.path_of(id, owner), directory: Arc::new(directory) };
+        Ok(OpenedFolder { folder, is_new })
     }
 
-    /// Creates the folder of the session `new` as a copy of that of `id`. Links are copied as links, and files of other
-    /// types are left out.
+    /// Creates the folder of the session `new` as a copy of that of `id`. Links are copied as links, where the system
+    /// allows it, and files of other types are left out.
     pub(crate) fn copy(
         &self,
         id: &SessionId,
@@ -98,8 +88,8 @@ impl SessionFolders {
         max_bytes: u64,
     ) -> Result<SessionFolder, FolderError> {
         let (from, to) = (self.open_or_create(id, owner)?.folder, self.open_or_create(new, owner)?.folder);
-        let mut copy = FolderCopy { bytes: max_bytes, files: MAX_COPIED };
-        copy.directory(from.directory.as_fd(), to.directory.as_fd(), 0).map_err(|error| match error.kind() {
+        let mut budget = CopyBudget { bytes: max_bytes, files: MAX_COPIED };
+        host_directory::copy(&from, &to, &mut budget).map_err(|error| match error.kind() {
             io::ErrorKind::QuotaExceeded => FolderError::TooLarge { max_bytes },
             _ => FolderError::Io { operation: "copy", error },
         })?;
@@ -108,11 +98,7 @@ impl SessionFolders {
 
     /// Deletes the folder of a session with its files. Only for copies that no session uses.
     pub(crate) fn remove(&self, id: &SessionId, owner: Option<&str>) {
-        let removed = self.parent(owner, false).map_err(io::Error::from).and_then(|_| {
-            let mut path = self.path.clone();
-            path.extend(owner.map(owner_name));
-            std::fs::remove_dir_all(path.join(id.as_str()))
-        });
+        let removed = self.parent(owner, false).and_then(|_| std::fs::remove_dir_all(self.path_of(id, owner)));
         if let Err(error) = removed {
             tracing::debug!(%error, "failed to delete the copy of a session's folder");
         }
@@ -121,27 +107,23 @@ impl SessionFolders {
     /// Deletes the folder of a session if it is empty.
     pub(crate) fn remove_if_empty(&self, id: &SessionId, owner: Option<&str>) {
         // Fails if the folder contains files, or does not exist.
-        let _ = self.parent(owner, false).and_then(|parent| unlinkat(parent, id.as_str(), AtFlags::REMOVEDIR));
+        let _ = self.parent(owner, false).and_then(|parent| parent.remove_empty(id.as_str()));
     }
 
     /// Opens the directory that contains the folders of an owner.
-    fn parent(&self, owner: Option<&str>, create: bool) -> Result<OwnedFd, Errno> {
-        let Some(name) = owner.map(owner_name) else {
-            return rustix::io::fcntl_dupfd_cloexec(&self.root, 0);
-        };
+    fn parent(&self, owner: Option<&str>, create: bool) -> io::Result<HostDirectory> {
+        let Some(name) = owner.map(owner_name) else { return self.root.try_clone() };
         if create {
-            create_directory(self.root.as_fd(), &name)?;
+            self.root.create(&name)?;
         }
-        openat(&self.root, &name, OPEN_DIRECTORY, Mode::empty())
+        self.root.subdirectory(&name)
     }
-}
 
-/// Creates a directory. Returns `false` if a file of that name exists.
-fn create_directory(parent: BorrowedFd<'_>, name: &str) -> Result<bool, Errno> {
-    match mkdirat(parent, name, DIRECTORY_MODE) {
-        Ok(()) => Ok(true),
-        Err(Errno::EXIST) => Ok(false),
-        Err(errno) => Err(errno),
+    fn path_of(&self, id: &SessionId, owner: Option<&str>) -> PathBuf {
+        let mut path = self.path.clone();
+        path.extend(owner.map(owner_name));
+        path.push(id.as_str());
+        path
     }
 }
 
@@ -157,69 +139,43 @@ fn owner_name(owner: &str) -> String {
     format!("{plain}.{digest}")
 }
 
-/// A copy in progress, with what it may still take.
-struct FolderCopy {
+/// The files and bytes that a copy may still have. Each function returns [`io::ErrorKind::QuotaExceeded`] if the copy
+/// would have more.
+pub(crate) struct CopyBudget {
     bytes: u64,
     files: usize,
 }
 
-impl FolderCopy {
-    /// Copies the contents of a directory.
-    ///
-    /// # Errors
-    /// Returns [`io::ErrorKind::QuotaExceeded`] if the contents take more than is left, and other errors if a file
-    /// cannot be copied.
-    fn directory(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>, depth: usize) -> io::Result<()> {
-        if depth > MAX_DEPTH {
-            return Err(io::ErrorKind::QuotaExceeded.into());
-        }
-        for entry in Dir::read_from(from)? {
-            let entry = entry?;
-            let name = entry.file_name();
-            if matches!(name.to_bytes(), b"." | b"..") {
-                continue;
-            }
-            self.files = self.files.checked_sub(1).ok_or(io::ErrorKind::QuotaExceeded)?;
-            // A file that was removed meanwhile is left out.
-            let Ok(stat) = statat(from, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
-            match FileType::from_raw_mode(stat.st_mode) {
-                FileType::Directory => {
-                    mkdirat(to, name, DIRECTORY_MODE)?;
-                    let inner = openat(from, name, OPEN_DIRECTORY, Mode::empty())?;
-                    let copy = openat(to, name, OPEN_DIRECTORY, Mode::empty())?;
-                    self.directory(inner.as_fd(), copy.as_fd(), depth + 1)?;
-                }
-                FileType::Symlink => symlinkat(readlinkat(from, name, Vec::new())?, to, name)?,
-                FileType::RegularFile => self.file(from, to, name)?,
-                _ => {}
-            }
-        }
+impl CopyBudget {
+    /// Checks the depth of a directory below the folder.
+    pub(crate) fn enter(&self, depth: usize) -> io::Result<()> {
+        if depth > MAX_DEPTH { Err(io::ErrorKind::QuotaExceeded.into()) } else { Ok(()) }
+    }
+
+    /// Counts a file or directory.
+    pub(crate) fn count(&mut self) -> io::Result<()> {
+        self.files = self.files.checked_sub(1).ok_or(io::ErrorKind::QuotaExceeded)?;
         Ok(())
     }
 
-    fn file(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &std::ffi::CStr) -> io::Result<()> {
-        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let source = openat(from, name, flags | OFlags::RDONLY, Mode::empty())?;
-        let stat = fstat(&source)?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Ok(());
-        }
-        // Without the set-user-ID bits.
-        let mode = Mode::from_raw_mode(stat.st_mode & 0o777);
-        let target = openat(to, name, flags | OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, mode)?;
-        let (mut source, mut target) = (io::Read::take(File::from(source), self.bytes), File::from(target));
+    /// Copies the content of a file into a new one.
+    pub(crate) fn copy(&mut self, source: File, mut target: File) -> io::Result<()> {
+        let mut source = source.take(self.bytes);
         self.bytes -= io::copy(&mut source, &mut target)?;
         // Beyond the limit, or growing: in both cases the copy would be incomplete.
-        if self.bytes == 0 && io::Read::read(&mut source.into_inner(), &mut [0])? > 0 {
+        if self.bytes == 0 && source.into_inner().read(&mut [0])? > 0 {
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
         Ok(())
     }
 }
 
-#[cfg(test)]
+// The tests make links and a FIFO.
+#[cfg(all(test, unix))]
 mod tests {
     use std::os::unix::fs::symlink;
+
+    use rustix::fs::{FileType, Mode};
 
     use super::*;
 

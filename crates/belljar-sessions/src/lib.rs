@@ -25,6 +25,7 @@
 //! | `history` | the last cells of sessions, for operators |
 //! | `parking` | waits of code that holds no thread |
 //! | `error` | the errors of calls |
+//! | `os` | what depends on the operating system |
 //! | `tenants` | owners of calls and sessions: their quotas, and their turns |
 
 mod bases;
@@ -32,11 +33,11 @@ mod clock;
 mod cluster;
 mod error;
 mod files;
-#[cfg_attr(windows, path = "folders_windows.rs")]
 mod folders;
 mod history;
 mod id;
 pub mod notebook;
+mod os;
 mod outputs;
 mod parking;
 mod pool;

@@ -26,7 +26,6 @@
 
 mod error;
 mod journal;
-#[cfg_attr(windows, path = "store/private_directory_windows.rs")]
 pub(crate) mod private_directory;
 mod results;
 mod run_commands;

@@ -1,47 +1,17 @@
-//! Directories and files of the store on Windows, with the interface of `private_directory.rs`. Never run.
-//!
-//! Files are found by path: links that are put in the place of a directory are refused when it is opened, and not
-//! later. New files have the permissions of the store's directory, which by default is in the user's profile.
+//! Directories and files of the store, with the interface of the ones for Unix. New files have the permissions of the
+//! store's directory, which by default is in the user's profile.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _};
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io;
 use std::os::windows::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use belljar_core::os::create_private_directory;
+
+use crate::store::private_directory::DirectoryError;
+
 /// `FILE_FLAG_OPEN_REPARSE_POINT` of `CreateFile`: opens a link and not its target.
 const OPEN_LINK: u32 = 0x0020_0000;
-
-/// The error of an operation on a file of the store.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum DirectoryError {
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    /// The file exists, but is not of the type that the store writes.
-    #[error("{name} is {found}")]
-    WrongType {
-        name: &'static str,
-        /// The type, with an article.
-        found: &'static str,
-    },
-    #[error("{0} is too long")]
-    TooLong(&'static str),
-}
-
-impl From<DirectoryError> for io::Error {
-    fn from(error: DirectoryError) -> Self {
-        match error {
-            DirectoryError::Io(error) => error,
-            error => Self::other(error),
-        }
-    }
-}
-
-impl DirectoryError {
-    /// Returns whether the file does not exist.
-    pub(crate) fn is_missing(&self) -> bool {
-        matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::NotFound)
-    }
-}
 
 /// A directory of the store.
 #[derive(Debug)]
@@ -51,7 +21,7 @@ impl PrivateDirectory {
     /// Opens the root of a store, whose path the operator chose, and which may be a link. Creates it if it does not
     /// exist.
     pub(crate) fn open_root(path: &Path) -> io::Result<Self> {
-        fs::create_dir_all(path)?;
+        create_private_directory(path)?;
         Ok(Self(path.canonicalize()?))
     }
 
@@ -99,19 +69,6 @@ impl PrivateDirectory {
     /// Opens a file for reading.
     pub(crate) fn open(&self, name: &'static str) -> Result<File, DirectoryError> {
         self.open_regular(name, File::options().read(true))
-    }
-
-    /// Reads a file of at most `max_bytes`.
-    pub(crate) fn read(&self, name: &'static str, max_bytes: u64) -> Result<Vec<u8>, DirectoryError> {
-        let file = self.open(name)?;
-        let length = file.metadata()?.len();
-        if length > max_bytes {
-            return Err(DirectoryError::TooLong(name));
-        }
-        let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
-        // The file may grow meanwhile.
-        file.take(max_bytes).read_to_end(&mut bytes)?;
-        Ok(bytes)
     }
 
     /// Opens a file for writing at its end. Creates it if it does not exist.
@@ -168,12 +125,12 @@ impl PrivateDirectory {
 
 /// Returns a number that a file keeps as long as it exists, and the time of its last change in nanoseconds since 1601.
 /// The number is the time of its creation: metadata of the standard library has no other.
-pub(crate) fn identity(metadata: &fs::Metadata) -> (u64, i128) {
+pub(crate) fn identity(metadata: &Metadata) -> (u64, i128) {
     (metadata.creation_time(), i128::from(metadata.last_write_time()) * 100)
 }
 
 /// Returns the name of a type of file, with an article.
-fn describe(metadata: &fs::Metadata) -> &'static str {
+fn describe(metadata: &Metadata) -> &'static str {
     if metadata.is_dir() {
         "a directory"
     } else if metadata.is_symlink() {
