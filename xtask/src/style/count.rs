@@ -3,6 +3,7 @@
 use super::files::File;
 use super::identifiers::is_denied;
 use super::patterns::{Opening, PATTERNS, QUESTION_ANCHOR, TOLERANCE, matches, opening};
+use super::platforms::Platforms;
 use super::prose::paragraphs;
 use super::source::Source;
 use super::{markdown, python, rust};
@@ -30,6 +31,7 @@ pub(super) struct Counts {
     whethers: Vec<Hit>,
     names: Vec<Hit>,
     wide: Vec<Hit>,
+    platforms: Vec<Hit>,
 }
 
 /// A row of the report.
@@ -93,7 +95,11 @@ impl Counts {
             anchor: None,
             limit: None,
         });
-        for (name, hits) in [("denied identifiers", &self.names), ("lines of prose beyond 120 columns", &self.wide)] {
+        for (name, hits) in [
+            ("denied identifiers", &self.names),
+            ("lines of prose beyond 120 columns", &self.wide),
+            ("platform cfgs outside of the module os", &self.platforms),
+        ] {
             rows.push(Row { name, hits, rate: Rate::Count(hits.len()), anchor: None, limit: Some(0.0) });
         }
         rows
@@ -108,6 +114,7 @@ fn ratio(part: usize, whole: usize, scale: f64) -> f64 {
 /// Counts all files.
 pub(super) fn count(files: &[File]) -> Counts {
     let mut counts = Counts::default();
+    let mut platforms = Platforms::default();
     for file in files {
         let source = if file.path.ends_with(".rs") {
             rust::read(&file.text)
@@ -117,13 +124,16 @@ pub(super) fn count(files: &[File]) -> Counts {
             markdown::read(&file.text)
         };
         let lines: Vec<&str> = file.text.lines().collect();
-        count_file(&mut counts, &source, |line| Hit {
+        let hit = |line: usize| Hit {
             path: file.path.clone(),
             line,
             text: lines.get(line - 1).map_or_else(String::new, |text| text.trim().to_owned()),
-        });
+        };
+        count_file(&mut counts, &source, hit);
+        platforms.add(&file.path, &source, hit);
         count_wide(&mut counts, &source, &lines, &file.path);
     }
+    counts.platforms = platforms.outside();
     counts
 }
 
@@ -145,9 +155,9 @@ fn count_file(counts: &mut Counts, source: &Source, hit: impl Fn(usize) -> Hit) 
             }
         }
     }
-    for (line, identifier) in &source.identifiers {
+    for (line, identifier) in source.identifiers() {
         if is_denied(identifier) {
-            counts.names.push(hit(*line));
+            counts.names.push(hit(line));
         }
     }
 }
@@ -230,6 +240,16 @@ mod tests {
         assert_eq!(failing(&counts("a.rs", "// A Cradle.\nlet a = \"Cradle\";\n")), [""; 0]);
         assert_eq!(failing(&counts("a.rs", "struct Cradle;\n")), ["denied identifiers"]);
         assert_eq!(failing(&counts("a.py", "class Cradle: pass\n")), ["denied identifiers"]);
+    }
+
+    #[test]
+    fn conditions_on_the_platform_fail_outside_of_their_place() {
+        let text = "#[cfg(unix)]\nfn f() {\n}\n#[cfg(windows)]\nfn f() {\n}\n";
+        let found = counts("crates/a/src/lib.rs", text);
+        assert_eq!(failing(&found), ["platform cfgs outside of the module os"]);
+        let (path, text) = ("crates/a/src/lib.rs".to_owned(), "#[cfg(windows)]".to_owned());
+        assert_eq!(found.platforms.last(), Some(&Hit { path, line: 4, text }));
+        assert_eq!(failing(&counts("crates/a/src/os.rs", "#[cfg(unix)]\nfn f() {\n}\n")), [""; 0]);
     }
 
     #[test]

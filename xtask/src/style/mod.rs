@@ -1,4 +1,5 @@
-//! `cargo xtask style`: counts the patterns of speech that this project avoids, and fails above their limits.
+//! `cargo xtask style`: counts the patterns of speech that this project avoids, and fails above their limits. It also
+//! fails for names and for conditions on the platform that code must not have.
 //!
 //! The text that is read:
 //! - `//`, `///`, `//!` and `/* */` comments of every tracked `.rs` file,
@@ -9,8 +10,9 @@
 //! words but matches no pattern. A quotation that needs an avoided word goes into a code span or a fence.
 //!
 //! [`patterns`] defines the patterns and their limits, [`prose`] the text, [`identifiers`] the names that code must not
-//! use, and [`count`] puts them together. On commit 1f0ae9d the definitions give the numbers that the limits were set
-//! against, within a few per cent; `whoever` is counted in both cases here, and was counted in lower case there.
+//! use, [`platforms`] the places of conditions on the platform, and [`count`] puts them together. On commit 1f0ae9d the
+//! definitions give the numbers that the limits were set against, within a few per cent; `whoever` is counted in both
+//! cases here, and was counted in lower case there.
 
 mod count;
 mod cursor;
@@ -18,6 +20,7 @@ mod files;
 mod identifiers;
 mod markdown;
 mod patterns;
+mod platforms;
 mod prose;
 mod python;
 mod report;
@@ -28,6 +31,7 @@ const USAGE: &str = "\
 Usage: cargo xtask style [-v | --list] [--markdown] [PATH…]
 
 Counts avoided patterns of speech per 10,000 words of comments and docs, in all tracked files or in those below PATH.
+Lists avoided names, lines of prose that are too wide, and conditions on the platform that are not in their place.
 
 Options:
   -v, --list      list every hit as `path:line: text`
@@ -59,6 +63,10 @@ pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, Stri
         print!("{}", report::markdown(&counts));
     } else {
         print!("{}", report::table(&counts));
+        let failures = report::failures(&counts);
+        if !list && !failures.is_empty() {
+            print!("\n{failures}");
+        }
     }
     Ok(counts.rows().iter().all(|row| row.passes()))
 }

@@ -92,7 +92,7 @@ impl Reader<'_> {
             self.string(!is_text);
         } else {
             if !word.starts_with(|c: char| c.is_ascii_digit()) {
-                self.source.identifiers.push((line, word.to_owned()));
+                self.source.push_token(line, word);
             }
             self.statement = false;
         }
@@ -126,8 +126,8 @@ mod tests {
 
     #[test]
     fn identifiers_are_those_of_code() {
-        let names: Vec<String> =
-            read("def f(a): # b\n    return 'c', d1\n").identifiers.into_iter().map(|i| i.1).collect();
+        let source = read("def f(a): # b\n    return 'c', d1\n");
+        let names: Vec<&str> = source.identifiers().map(|(_, name)| name).collect();
         assert_eq!(names, ["def", "f", "a", "return", "d1"]);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::count::{Counts, Rate};
+use super::count::{Counts, Rate, Row};
 
 /// Returns the table for a terminal, with failing rows marked.
 pub(super) fn table(counts: &Counts) -> String {
@@ -29,8 +29,17 @@ pub(super) fn markdown(counts: &Counts) -> String {
 
 /// Returns every hit as `path:line: text`, by pattern.
 pub(super) fn hits(counts: &Counts) -> String {
+    hits_of(counts, |_| true)
+}
+
+/// Returns the hits of failing rows that may have none.
+pub(super) fn failures(counts: &Counts) -> String {
+    hits_of(counts, |row| matches!(row.rate, Rate::Count(_)) && !row.passes())
+}
+
+fn hits_of(counts: &Counts, is_wanted: impl Fn(&Row<'_>) -> bool) -> String {
     let mut text = String::new();
-    for row in counts.rows().iter().filter(|row| !row.hits.is_empty()) {
+    for row in counts.rows().iter().filter(|row| !row.hits.is_empty() && is_wanted(row)) {
         let _ = writeln!(text, "{}:", row.name);
         for hit in row.hits {
             let _ = writeln!(text, "{}:{}: {}", hit.path, hit.line, hit.text);
@@ -65,5 +74,12 @@ mod tests {
         assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["nobody", "1", "3333.3", "0.0", "0.0", "FAILS"]);
         assert_eq!(hits(&counts), "nobody:\na.md:2: Nobody here.\n\n");
         assert!(markdown(&counts).contains("| nobody | 1 | 3333.3 | 0.0 | 0.0 |"));
+        assert_eq!(failures(&counts), "");
+    }
+
+    #[test]
+    fn hits_that_must_not_occur_are_failures() {
+        let counts = count(&[File { path: "a.rs".to_owned(), text: "// One.\nstruct Cradle;\n".to_owned() }]);
+        assert_eq!(failures(&counts), "denied identifiers:\na.rs:2: struct Cradle;\n\n");
     }
 }

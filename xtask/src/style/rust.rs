@@ -1,9 +1,9 @@
-//! The comments and identifiers of Rust source.
+//! The comments and the code of Rust source.
 
 use super::cursor::Cursor;
 use super::source::Source;
 
-/// Splits `text` into comments and identifiers; the contents of literals are neither.
+/// Splits `text` into comments and tokens of code; literals are neither.
 pub(super) fn read(text: &str) -> Source {
     let mut reader = Reader { at: Cursor::new(text), last_doc: None, source: Source::default() };
     while reader.step() {}
@@ -34,7 +34,10 @@ impl Reader<'_> {
         } else if first.is_ascii_digit() {
             self.at.take_word();
         } else {
-            self.at.take(first.len_utf8());
+            let (line, text) = (self.at.line, self.at.take(first.len_utf8()));
+            if !first.is_whitespace() {
+                self.source.push_token(line, text);
+            }
         }
         true
     }
@@ -120,7 +123,7 @@ impl Reader<'_> {
                 self.at.take(1);
                 self.string();
             }
-            _ => self.source.identifiers.push((line, word.to_owned())),
+            _ => self.source.push_token(line, word),
         }
     }
 }
@@ -171,8 +174,10 @@ mod tests {
     }
 
     #[test]
-    fn identifiers_are_those_of_code() {
-        let names: Vec<_> = read("// comment\nfn name() { \"literal\"; other }").identifiers;
-        assert_eq!(names, [(2, "fn".to_owned()), (2, "name".to_owned()), (2, "other".to_owned())]);
+    fn identifiers_and_other_tokens_are_those_of_code() {
+        let source = read("// comment\nfn name() { \"literal\"; other }");
+        assert_eq!(source.identifiers().collect::<Vec<_>>(), [(2, "fn"), (2, "name"), (2, "other")]);
+        let tokens: Vec<&str> = source.tokens.iter().map(|token| token.text.as_str()).collect();
+        assert_eq!(tokens, ["fn", "name", "(", ")", "{", ";", "other", "}"]);
     }
 }

@@ -1,11 +1,18 @@
-//! The parts of a source file that the style check reads: blocks of prose and the identifiers of code.
+//! The parts of a source file that the style check reads: blocks of prose and the tokens of code.
 
-/// The comments and identifiers of one file.
+/// The comments and the code of one file.
 #[derive(Debug, Default)]
 pub(super) struct Source {
     pub(super) blocks: Vec<Block>,
-    /// Each identifier with its line, in the order of the file.
-    pub(super) identifiers: Vec<(usize, String)>,
+    /// The tokens of code, in the order of the file. Those of Python are its identifiers alone.
+    pub(super) tokens: Vec<Token>,
+}
+
+/// An identifier, or a character of another token. Literals and comments are neither.
+#[derive(Debug, PartialEq)]
+pub(super) struct Token {
+    pub(super) line: usize,
+    pub(super) text: String,
 }
 
 /// Adjacent lines of one comment, one docstring or one Markdown file.
@@ -18,6 +25,17 @@ pub(super) struct Block {
 }
 
 impl Source {
+    /// Returns the identifiers, with their lines.
+    pub(super) fn identifiers(&self) -> impl Iterator<Item = (usize, &str)> {
+        let is_identifier = |token: &&Token| token.text.starts_with(|c: char| c == '_' || c.is_alphabetic());
+        self.tokens.iter().filter(is_identifier).map(|token| (token.line, token.text.as_str()))
+    }
+
+    /// Adds an identifier, or a character of another token.
+    pub(super) fn push_token(&mut self, line: usize, text: &str) {
+        self.tokens.push(Token { line, text: text.to_owned() });
+    }
+
     /// Adds a comment without code on its line: to the previous block if that is of the same kind and ends on the line
     /// before, otherwise as a new block.
     pub(super) fn push_line(&mut self, is_doc: bool, line: usize, text: &str) {
