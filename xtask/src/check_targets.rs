@@ -10,13 +10,16 @@ use std::process::Command;
 use std::time::Instant;
 
 use crate::os::write_script;
+use crate::packages;
 use crate::workspace::{PYTHON, as_by_hand, cargo, host, target_directory, workspace};
 
 const USAGE: &str = "\
-Usage: cargo xtask check-targets [TRIPLE…]
+Usage: cargo xtask check-targets [--tests] [TRIPLE…]
 
 Runs `cargo check` for each of these platforms, or for those that are named:
   aarch64-unknown-linux-gnu  aarch64-apple-darwin  x86_64-apple-darwin  x86_64-pc-windows-gnu
+All packages are checked for Linux, and those that are meant for all systems for the others; with --tests, their tests,
+too.
 
 Each needs the target's standard library (`rustup target add TRIPLE`) or the sources of it (`rustup component add
 rust-src`), and Zig for parts in C: the program `zig`, or `pip install ziglang` for `python3`. The build folder is
@@ -32,21 +35,16 @@ struct Target {
     triple: &'static str,
     /// Zig's name.
     zig: &'static str,
-    /// The packages that are meant for the platform. The libraries that they depend on are checked with them.
-    packages: &'static [&'static str],
+    /// Set for Linux, for which all packages are meant.
+    is_linux: bool,
 }
 
-/// The command and the client. Native kernels, the sandbox and worker processes are for Linux only: other platforms get
-/// the crate `belljar` without them.
-const PORTABLE: &[&str] = &["belljar", "belljar-mcp-client"];
-const LINUX: &[&str] = &["belljar", "belljar-mcp-client", "belljar-sandbox", "belljar-native", "belljar-worker"];
-
 const TARGETS: [Target; 4] = [
-    Target { triple: "aarch64-unknown-linux-gnu", zig: "aarch64-linux-gnu", packages: LINUX },
-    Target { triple: "aarch64-apple-darwin", zig: "aarch64-macos", packages: PORTABLE },
-    Target { triple: "x86_64-apple-darwin", zig: "x86_64-macos", packages: PORTABLE },
+    Target { triple: "aarch64-unknown-linux-gnu", zig: "aarch64-linux-gnu", is_linux: true },
+    Target { triple: "aarch64-apple-darwin", zig: "aarch64-macos", is_linux: false },
+    Target { triple: "x86_64-apple-darwin", zig: "x86_64-macos", is_linux: false },
     // With the headers of MinGW: those of Microsoft's compiler come only with Visual Studio.
-    Target { triple: "x86_64-pc-windows-gnu", zig: "x86_64-windows-gnu", packages: PORTABLE },
+    Target { triple: "x86_64-pc-windows-gnu", zig: "x86_64-windows-gnu", is_linux: false },
 ];
 
 /// Runs the chore. Returns whether all crates compile for all platforms.
@@ -55,13 +53,14 @@ pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, Stri
     if arguments.first().is_some_and(|first| first == AS_COMPILER) {
         return compile(&arguments[1..]);
     }
-    let mut targets = Vec::new();
+    let (mut targets, mut with_tests) = (Vec::new(), false);
     for argument in &arguments {
         match argument.as_str() {
             "--help" | "-h" => {
                 println!("{USAGE}");
                 return Ok(true);
             }
+            "--tests" => with_tests = true,
             option if option.starts_with('-') => return Err(format!("unknown option {option}\n\n{USAGE}")),
             triple => targets.push(target(triple)?),
         }
@@ -90,7 +89,7 @@ pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, Stri
     for target in &targets {
         let since = Instant::now();
         let build_std = standard_library(&sysroot, target.triple) == Some(StandardLibrary::Sources);
-        let is_correct = check(target, &zig, build_std)?;
+        let is_correct = check(target, &zig, build_std, with_tests)?;
         println!(
             "{}: {}, {:.0} s",
             target.triple,
@@ -154,13 +153,18 @@ fn standard_library(sysroot: &Path, triple: &str) -> Option<StandardLibrary> {
 }
 
 /// Checks the packages of a platform.
-fn check(target: &Target, zig: &[String], build_std: bool) -> Result<bool, String> {
+fn check(target: &Target, zig: &[String], build_std: bool, with_tests: bool) -> Result<bool, String> {
     let directory = target_directory()?.join("check-targets");
     let mut command = Command::new(cargo());
     as_by_hand(&mut command);
     command.args(["check", "--locked", "--target", target.triple, "--target-dir"]).arg(&directory);
-    for package in target.packages {
-        command.args(["--package", package]);
+    if target.is_linux {
+        command.arg("--workspace");
+    } else {
+        command.args(packages::portable());
+    }
+    if with_tests {
+        command.args(["--lib", "--bins", "--tests"]);
     }
     if build_std {
         // The compiler is a release, to which unstable options are closed otherwise.

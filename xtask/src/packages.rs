@@ -1,7 +1,7 @@
 //! The packages of the workspace, by the systems for which they are meant.
 
 /// The packages for Linux only: native kernels, the sandbox and worker processes.
-pub(crate) const LINUX_ONLY: [&str; 3] = ["belljar-native", "belljar-sandbox", "belljar-worker"];
+const LINUX_ONLY: [&str; 3] = ["belljar-native", "belljar-sandbox", "belljar-worker"];
 
 /// Returns the arguments by which Cargo selects the packages for all systems.
 pub(crate) fn portable() -> impl Iterator<Item = &'static str> {
