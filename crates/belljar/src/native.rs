@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use crate::command_error::CommandError;
 use crate::console::print_line;
 use crate::global_options::GlobalOptions;
-use crate::os::describe_sandbox;
+use crate::os::{check_native_kernels, describe_sandbox};
 use crate::outcome::fail;
 use crate::progress;
 
@@ -79,6 +79,7 @@ pub(crate) fn native(global: &GlobalOptions, command: &NativeCommand) -> ExitCod
 }
 
 fn setup(global: &GlobalOptions, arguments: &SetupArguments) -> Result<(), CommandError> {
+    check_native_kernels()?;
     let environments = arguments.directory.environments()?;
     let mut spec = EnvironmentSpec { python: arguments.python.clone(), ..EnvironmentSpec::default() };
     if !arguments.packages.is_empty() {

@@ -138,7 +138,7 @@ impl SandboxOptions {
         if self.sandbox == Sandbox::Wasm {
             return Ok(None);
         }
-        check_native_kernels()?;
+        check_native_kernels().map_err(|error| error.with_hint("leave out --sandbox"))?;
         let NativeSettings { limits, color, packages, offline, mounts, prestart, tools, network } = settings;
         self.check_network(network)?;
         let environment = self.environment()?;

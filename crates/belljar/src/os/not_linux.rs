@@ -51,7 +51,7 @@ pub(crate) fn check_native_kernels() -> Result<(), CommandError> {
 }
 
 fn no_native_kernels() -> CommandError {
-    CommandError::new("native kernels require Linux").with_hint("leave out --sandbox")
+    CommandError::new("native kernels require Linux")
 }
 
 /// A backend of native kernels; this system does not have any.
