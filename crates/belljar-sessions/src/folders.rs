@@ -171,7 +171,8 @@ impl CopyBudget {
 }
 
 // The tests make links and a FIFO.
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use std::os::unix::fs::symlink;
 

@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -32,8 +31,7 @@ pub fn pip_with(python: &str, root: &Path, name: &str, packages: &[&str]) -> Pat
         command
     };
     let install = |directory: &Path| {
-        let permissions = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(directory, permissions).unwrap();
+        run(Command::new("chmod").arg("755").arg(directory));
         run(readable(python.as_ref()).args(["-m", "venv"]).arg(directory));
         let pip = directory.join("bin/python");
         run(readable(pip.as_ref()).args(["-m", "pip", "install", "--quiet"]).args(packages));
