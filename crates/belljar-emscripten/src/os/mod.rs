@@ -10,7 +10,7 @@
 //! | handlers of faults | signal handlers, installed again | Mach exception ports | a vectored handler |
 //!
 //! Each system is one module with the same items, which [`self`] exports; the compiler checks that none is missing.
-//! Only Linux on x86-64 was ever run: the others are type-checked by `cargo xtask check-targets`.
+//! Only Linux was ever run, on arm64 in an emulator: the others are type-checked by `cargo xtask check-targets`.
 //!
 //! Sizes of pages: [`PAGE`] is the unit of saved states, the same on all systems. [`page_size`] is the host's unit, a
 //! multiple of [`PAGE`]: 16 KiB on Apple silicon, up to 64 KiB on Linux on arm64.
