@@ -19,7 +19,7 @@ use std::time::SystemTime;
 
 use belljar_audit::{Audit, AuditStopped, Details, Event, Identifier, Record, owner_name};
 
-pub use code::{CodeActivity, CodeKind, CodeOutcome, CpuClock};
+pub use code::{CodeActivity, CodeEnd, CodeKind, CodeOutcome, CpuClock};
 pub use origin::CallOrigin;
 use trace::{Attributes, Span, SpanName, Trace};
 

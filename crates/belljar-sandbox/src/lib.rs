@@ -1,5 +1,5 @@
-//! The Linux sandbox that native code runs in: namespaces, a root in memory, Landlock, seccomp, control groups. On other
-//! systems the crate is empty.
+//! The Linux sandbox that native code runs in: namespaces, a root in memory, Landlock, seccomp, control groups. On
+//! other systems the crate is empty.
 //!
 //! # Use
 //!

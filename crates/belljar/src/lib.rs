@@ -119,9 +119,9 @@ pub(crate) static OWN_COMMAND: OnceLock<Vec<OsString>> = OnceLock::new();
 /// The command that becomes the template of worker processes, if that is not this process's program.
 pub(crate) static TEMPLATE: OnceLock<Vec<OsString>> = OnceLock::new();
 
-/// Becomes a process that the program starts by executing itself, and never returns, if this process was started as one:
-/// the fork server of sandboxes, or the template of worker processes. Called first in the program's `main`: before any
-/// file is opened or thread started.
+/// Becomes a process that the program starts by executing itself, and never returns, if this process was started as
+/// one: the fork server of sandboxes, or the template of worker processes. Called first in the program's `main`: before
+/// any file is opened or thread started.
 pub fn run_if_child() {
     os::run_if_child();
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use belljar_audit::{Audit, Details, Event, Record};
 use belljar_core::Activity;
+use belljar_core::activity::CodeEnd;
 use belljar_network::Network;
 use belljar_server::Server;
 use belljar_telemetry::{Settings, Telemetry};
@@ -126,6 +127,7 @@ impl Observability {
     /// Writes and sends what is left.
     pub(crate) fn end(self) {
         if let Some(audit) = self.audit.get() {
+            CodeEnd::wait_until_recorded();
             audit.close(|| Record::new(Event::ServerStop, Details::default()));
         }
         if let Some(telemetry) = self.telemetry.into_inner() {

@@ -1,5 +1,5 @@
-//! The only module that depends on the operating system: files in memory, and the metadata of files by which changes are
-//! noticed.
+//! The only module that depends on the operating system: files in memory, and the metadata of files by which changes
+//! are noticed.
 //!
 //! Each system is one module with the same items, which [`self`] exports.
 

@@ -229,7 +229,10 @@ impl CodeActivity {
     pub fn close(&self, outcome: impl Into<CodeOutcome>) -> CodeEnd {
         let Some(state) = &self.0 else { return CodeEnd(None) };
         let (outcome, duration) = (outcome.into(), state.start.elapsed());
-        CodeEnd(state.close(&outcome).then(|| (state.clone(), outcome, duration)))
+        CodeEnd(state.close(&outcome).then(|| {
+            UNRECORDED_ENDS.fetch_add(1, Ordering::Relaxed);
+            (state.clone(), outcome, duration)
+        }))
     }
 }
 
@@ -237,10 +240,27 @@ impl CodeActivity {
 #[must_use = "the end is recorded when this is dropped"]
 pub struct CodeEnd(Option<(Arc<State>, CodeOutcome, Duration)>);
 
+/// The number of ends in this process that are not recorded yet.
+static UNRECORDED_ENDS: AtomicU32 = AtomicU32::new(0);
+/// The longest time that the process waits for them when it ends.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
+
+impl CodeEnd {
+    /// Waits until the end of all code of this process that has ended is recorded, for a second at most: a server that
+    /// ends right after an answer would lose the record of that code.
+    pub fn wait_until_recorded() {
+        let deadline = Instant::now() + END_TIMEOUT;
+        while UNRECORDED_ENDS.load(Ordering::Acquire) > 0 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
 impl Drop for CodeEnd {
     fn drop(&mut self) {
         if let Some((state, outcome, duration)) = self.0.take() {
             state.record_end(outcome, duration);
+            UNRECORDED_ENDS.fetch_sub(1, Ordering::Release);
         }
     }
 }
