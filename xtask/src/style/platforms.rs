@@ -2,8 +2,8 @@
 //!
 //! A condition is a `cfg` that names an operating system or a processor architecture. Its place is the module `os` of
 //! the package, and for architectures also the module `architecture`. A package without a module `os` may have one
-//! other place, such as its root: one condition, or several on adjacent items of one line. Tests may have any, and so may all
-//! that is outside of `src`.
+//! other place, such as its root: one condition, or several on adjacent items of one line. Tests may have any, and so
+//! may all that is outside of `src`.
 
 use std::collections::BTreeMap;
 
