@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use crate::os::write_script;
+use crate::os::{PYTHON, write_script};
 use crate::packages;
-use crate::workspace::{PYTHON, as_by_hand, cargo, host, target_directory, workspace};
+use crate::workspace::{as_by_hand, cargo, host, target_directory, workspace};
 
 const USAGE: &str = "\
 Usage: cargo xtask check-targets [--tests] [TRIPLE…]

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::os::ENVIRONMENT_PROGRAMS;
+
 /// Returns the root of the workspace.
 pub(crate) fn workspace() -> Result<PathBuf, String> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -41,18 +43,9 @@ pub(crate) fn host() -> Result<String, String> {
     host.map(str::to_owned).ok_or_else(|| format!("rustc does not name its platform: {text}"))
 }
 
-/// The name of the Python on the path.
-pub(crate) const PYTHON: &str = if is_windows() { "python" } else { "python3" };
-
 /// Returns the path of a program in a virtual environment of Python.
 pub(crate) fn in_environment(environment: &Path, program: &str) -> PathBuf {
-    let directory = environment.join(if is_windows() { "Scripts" } else { "bin" });
-    directory.join(format!("{program}{}", std::env::consts::EXE_SUFFIX))
-}
-
-const fn is_windows() -> bool {
-    // Windows is the only system of which programs have an extension.
-    !std::env::consts::EXE_SUFFIX.is_empty()
+    environment.join(ENVIRONMENT_PROGRAMS).join(format!("{program}{}", std::env::consts::EXE_SUFFIX))
 }
 
 /// The profile of a build of belljar.

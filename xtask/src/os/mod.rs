@@ -1,4 +1,4 @@
-//! The only module that depends on the operating system: scripts as programs.
+//! The only module that depends on the operating system: scripts as programs, and where Python has its own.
 //!
 //! Each system is one module with the same items, which [`self`] exports.
 
@@ -9,4 +9,4 @@ mod system;
 #[path = "windows.rs"]
 mod system;
 
-pub(crate) use system::write_script;
+pub(crate) use system::{ENVIRONMENT_PROGRAMS, PYTHON, write_script};

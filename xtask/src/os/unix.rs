@@ -4,6 +4,12 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+/// The name of the Python on the path.
+pub(crate) const PYTHON: &str = "python3";
+
+/// The directory of a virtual environment of Python that has its programs.
+pub(crate) const ENVIRONMENT_PROGRAMS: &str = "bin";
+
 /// Writes a shell script that can be started as a program.
 pub(crate) fn write_script(path: &Path, script: &str) -> std::io::Result<()> {
     std::fs::write(path, script)?;

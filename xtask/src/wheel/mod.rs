@@ -9,7 +9,8 @@ mod trial;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::workspace::{PYTHON, Profile, as_by_hand, build_belljar_with, in_environment, target_directory, workspace};
+use crate::os::PYTHON;
+use crate::workspace::{Profile, as_by_hand, build_belljar_with, in_environment, target_directory, workspace};
 use trial::{Trial, interpreter};
 
 const USAGE: &str = "\

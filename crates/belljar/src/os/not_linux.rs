@@ -14,7 +14,7 @@ use crate::command_error::CommandError;
 /// Does nothing: there are neither sandboxes nor worker processes.
 pub(crate) fn run_if_child() {}
 
-/// Does nothing: there is no service manager to which servers report their state.
+/// Does nothing: servers report their state to systemd alone.
 pub(crate) fn notify_service_manager(_: ServiceState) {}
 
 /// Fails: worker processes require Linux.
