@@ -143,6 +143,8 @@ impl Tools {
         cargo.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", EMULATOR);
         // Smaller programs start sooner in the emulator.
         cargo.env("CARGO_PROFILE_DEV_DEBUG", "false");
+        // The emulator has a thread of its own in each process, so that worker processes cannot be copied.
+        cargo.env("BELLJAR_TEST_ISOLATION", "thread");
         if let Some(prefix) = self.prefix {
             cargo.env("QEMU_LD_PREFIX", prefix);
         }

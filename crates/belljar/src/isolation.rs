@@ -11,7 +11,7 @@ use crate::os::{WorkerProcesses, check_worker_processes};
 #[command(next_help_heading = "Sandbox")]
 pub(crate) struct IsolationOptions {
     /// Isolation of interpreters from the server [default: process, and thread on other systems than Linux].
-    #[arg(long, value_enum, hide_short_help = true)]
+    #[arg(long, value_enum, env = "BELLJAR_ISOLATION", hide_env_values = true, hide_short_help = true)]
     isolation: Option<Isolation>,
     /// Number of runs after which a worker process is replaced.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..), hide_short_help = true)]

@@ -33,7 +33,12 @@ pub(crate) fn program() -> String {
 
 /// Returns the Pyodide release that `BELLJAR_TEST_PYODIDE` names; without it, tests use the default release.
 pub(crate) fn release() -> Option<String> {
-    std::env::var("BELLJAR_TEST_PYODIDE").ok().filter(|release| !release.is_empty())
+    setting("BELLJAR_TEST_PYODIDE")
+}
+
+/// Returns the value of a variable that changes how tests run, if it is set and not empty.
+fn setting(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// A builder of a command line.
@@ -61,8 +66,12 @@ impl Belljar {
     pub(crate) fn with_cache(cache: &Path) -> Self {
         // A process that a test leaves behind would slow down others.
         let belljar = Self::without_cache().env("BELLJAR_CACHE", cache).env("BELLJAR_NO_BACKGROUND", "1");
-        match release() {
+        let belljar = match release() {
             Some(release) => belljar.env("BELLJAR_PYODIDE", release),
+            None => belljar,
+        };
+        match setting("BELLJAR_TEST_ISOLATION") {
+            Some(isolation) => belljar.env("BELLJAR_ISOLATION", isolation),
             None => belljar,
         }
     }
