@@ -11,14 +11,14 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::workspace::{as_by_hand, cargo, host, target_directory, workspace};
+use crate::workspace::{as_by_hand, cargo, host, workspace};
 
 const USAGE: &str = "\
 Usage: cargo xtask features [FEATURE…]
 
 Runs Clippy on the library `belljar-mcp-client` with `none` of its features, with each feature alone, and with the
-`default` ones; or with each of those that are named. Warnings are errors. The build folder is `features` within that of
-the workspace. Checks for all features that no dependency requires a later version of Rust than the client declares.";
+`default` ones; or with each of those that are named. Warnings are errors. Checks for all features that no dependency
+requires a later version of Rust than the client declares.";
 
 const PACKAGE: &str = "belljar-mcp-client";
 /// The selection of no feature.
@@ -164,8 +164,7 @@ fn rust_version(version: &str) -> (u32, u32, u32) {
 fn compiles(features: &str) -> Result<bool, String> {
     let status = quiet_cargo()
         .args(["clippy", "--quiet", "--locked", "--package", PACKAGE, "--lib", "--no-default-features"])
-        .args(["--features", features, "--target-dir"])
-        .arg(target_directory()?.join("features"))
+        .args(["--features", features])
         .args(["--", "-D", "warnings"])
         .current_dir(workspace()?)
         .status()
