@@ -26,11 +26,12 @@ pub fn gives_way() -> bool {
     GIVES_WAY.get()
 }
 
+// Only Linux has a priority that a test can read.
 #[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use super::*;
 
-    #[cfg(target_os = "linux")]
     #[test]
     fn thread_that_gives_way_has_the_policy_for_idle_processors() {
         /// The number of `SCHED_IDLE`.

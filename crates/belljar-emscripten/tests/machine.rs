@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::io::{Read as _, Seek as _, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -176,20 +176,21 @@ fn damaged_or_foreign_snapshot_is_refused_with_the_reason() {
     let (_directory, program) = compile(&engine, PROGRAM);
     let (_other_directory, other) = compile(&engine, &PROGRAM.replace("hello", "hallo"));
     let bytes = guest_thread::run("test", || {
-        let file = tempfile::tempfile().unwrap();
+        let mut file = tempfile::tempfile().unwrap();
         program
             .instantiate(InstanceConfig::isolated())
             .unwrap()
             .snapshot(&file, Vec::new(), WorkingSet::default())
             .unwrap();
         let mut bytes = vec![0; usize::try_from(file.metadata().unwrap().len()).unwrap()];
-        file.read_exact_at(&mut bytes, 0).unwrap();
+        file.rewind().unwrap();
+        file.read_exact(&mut bytes).unwrap();
         bytes
     })
     .unwrap();
     let refusal = |bytes: &[u8], program: &Program| {
-        let file: File = tempfile::tempfile().unwrap();
-        file.write_all_at(bytes, 0).unwrap();
+        let mut file: File = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
         match Snapshot::open(file, program, &[]) {
             Ok(_) => panic!("accepted"),
             Err(error) => error.to_string(),

@@ -153,6 +153,7 @@ fn packed_entries_are_unpacked_when_one_is_looked_up() {
     has_all(&fixture.open());
 }
 
+#[cfg(unix)]
 #[test]
 fn zeroes_take_no_space_in_the_cache() {
     use std::os::unix::fs::MetadataExt;

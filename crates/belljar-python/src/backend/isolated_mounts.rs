@@ -142,7 +142,6 @@ fn entries_that_fit(entries: Vec<MountedEntry>, is_complete: bool) -> MountResul
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::symlink;
 
     use belljar_emscripten::fs::{HostDirectory, OpenFlags, SetTime};
 
@@ -172,8 +171,10 @@ mod tests {
         id
     }
 
+    #[cfg(unix)]
     #[test]
     fn no_path_of_a_worker_leads_out_of_a_directory() {
+        use std::os::unix::fs::symlink;
         let outer = tempfile::tempdir().unwrap();
         let mut mounts = mounts(outer.path());
         symlink("../secret", outer.path().join("write/link")).unwrap();

@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod apps;
+#[cfg(target_os = "linux")]
 mod attacked_kernels;
 mod changing_names;
 mod cluster_soak;
@@ -14,24 +15,34 @@ mod console_modules;
 mod console_operations;
 mod databases;
 mod full_disk;
+#[cfg(target_os = "linux")]
 mod host_paths;
 mod manual_pages;
 mod matplotlib;
 mod monty_values;
+#[cfg(target_os = "linux")]
 mod native_calls;
+#[cfg(target_os = "linux")]
 mod native_code_execution;
+#[cfg(target_os = "linux")]
 mod native_folders;
+#[cfg(target_os = "linux")]
 mod native_jupyter;
+#[cfg(target_os = "linux")]
 mod native_network;
+#[cfg(target_os = "linux")]
 mod native_spans;
+#[cfg(target_os = "linux")]
 mod native_tools;
 mod network_services;
 mod offline_packages;
 mod scientific_images;
 mod service;
 mod snippets;
+#[cfg(target_os = "linux")]
 mod stalled_index;
 
+#[cfg(target_os = "linux")]
 #[path = "../attacks/mod.rs"]
 #[allow(dead_code, reason = "the tests in `it` use the rest")]
 mod attacks;
@@ -76,6 +87,7 @@ fn main() -> ExitCode {
     let status = belljar_testing::main(|| {
         let modules = [
             apps::trials(),
+            #[cfg(target_os = "linux")]
             attacked_kernels::trials(),
             changing_names::trials(),
             cluster_soak::trials(),
@@ -84,16 +96,24 @@ fn main() -> ExitCode {
             console_modules::trials(),
             console_operations::trials(),
             full_disk::trials(),
+            #[cfg(target_os = "linux")]
             host_paths::trials(),
             manual_pages::trials(),
             matplotlib::trials(),
             monty_values::trials(),
+            #[cfg(target_os = "linux")]
             native_calls::trials(),
+            #[cfg(target_os = "linux")]
             native_code_execution::trials(),
+            #[cfg(target_os = "linux")]
             native_folders::trials(),
+            #[cfg(target_os = "linux")]
             native_jupyter::trials(),
+            #[cfg(target_os = "linux")]
             native_network::trials(),
+            #[cfg(target_os = "linux")]
             native_spans::trials(),
+            #[cfg(target_os = "linux")]
             native_tools::trials(),
             databases::trials(),
             network_services::trials(),
@@ -101,6 +121,7 @@ fn main() -> ExitCode {
             scientific_images::trials(),
             service::trials(),
             snippets::trials(),
+            #[cfg(target_os = "linux")]
             stalled_index::trials(),
         ];
         modules.into_iter().flatten().collect()

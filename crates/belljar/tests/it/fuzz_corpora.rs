@@ -10,6 +10,7 @@ use fastrand::Rng;
 mod messages;
 #[path = "../../../../fuzz/properties/wheels.rs"]
 mod wheels;
+#[cfg(target_os = "linux")]
 #[path = "../../../../fuzz/properties/worker_frames.rs"]
 mod worker_frames;
 
@@ -73,6 +74,7 @@ fn wheels_have_their_properties() {
     check_corpus("wheels", wheels::check);
 }
 
+#[cfg(target_os = "linux")]
 #[test]
 fn frames_of_workers_have_their_properties() {
     check_corpus("worker_frames", worker_frames::check);

@@ -5,9 +5,10 @@ pub(crate) const ISOLATIONS: &[&str] = if cfg!(target_os = "linux") { &["thread"
 
 /// Declares tests that are run with each isolation of interpreters, whose name they get.
 macro_rules! in_both_isolations {
-    ($($name:ident)*) => {
+    ($($(#[$attribute:meta])* $name:ident)*) => {
         mod thread {
             $(
+                $(#[$attribute])*
                 #[test]
                 fn $name() {
                     super::$name("thread");
@@ -18,6 +19,7 @@ macro_rules! in_both_isolations {
         #[cfg(target_os = "linux")]
         mod process {
             $(
+                $(#[$attribute])*
                 #[test]
                 fn $name() {
                     super::$name("process");

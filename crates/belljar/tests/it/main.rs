@@ -8,6 +8,7 @@
 mod isolations;
 
 mod apps;
+#[cfg(unix)]
 mod attacked_interpreters;
 mod audit;
 mod cells;
@@ -20,6 +21,7 @@ mod hostile;
 mod kernel;
 mod library;
 mod monty;
+#[cfg(unix)]
 mod native_setup;
 mod network;
 mod packages;
@@ -29,6 +31,7 @@ mod sessions;
 mod snippets;
 mod worker;
 
+#[cfg(unix)]
 #[path = "../attacks/mod.rs"]
 mod attacks;
 #[path = "../support/certificates.rs"]

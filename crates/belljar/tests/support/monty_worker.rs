@@ -1,6 +1,5 @@
 //! Programs with pydantic-monty's client, and the worker that they start.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -33,18 +32,20 @@ impl WorkerProgram {
     pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let release = release().map(|release| format!(" --pyodide {release}")).unwrap_or_default();
-        let text = format!(
-            "#!/bin/sh\nexec {} \"$@\" --cache {}{release}\n",
-            env!("CARGO_BIN_EXE_belljar"),
-            cache().display()
-        );
-        let path = directory.path().join("worker");
-        std::fs::write(&path, text).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-        Self { directory }
+        let (begin, arguments) = if cfg!(windows) { ("@", "%*") } else { ("#!/bin/sh\nexec ", "\"$@\"") };
+        let text =
+            format!("{begin}{} {arguments} --cache {}{release}\n", env!("CARGO_BIN_EXE_belljar"), cache().display());
+        let worker = Self { directory };
+        std::fs::write(worker.path(), text).unwrap();
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt as _;
+            std::fs::set_permissions(worker.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        worker
     }
 
     pub(crate) fn path(&self) -> PathBuf {
-        self.directory.path().join("worker")
+        self.directory.path().join(if cfg!(windows) { "worker.cmd" } else { "worker" })
     }
 }

@@ -1,5 +1,6 @@
 //! Tests of the whole filesystem, by subject.
 
+#[cfg(target_os = "linux")]
 mod against_linux;
 mod descriptors;
 mod embedding;

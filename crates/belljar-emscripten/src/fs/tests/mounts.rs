@@ -75,6 +75,7 @@ fn writes_to_a_mount_reach_the_host_at_once() {
     assert_eq!(files.usage(), Usage { inodes: 1, bytes: 0, open_files: 5 });
 }
 
+#[cfg(unix)]
 #[test]
 fn no_path_leads_out_of_a_mount() {
     let outside = tempfile::tempdir().unwrap();
@@ -143,6 +144,7 @@ fn the_working_directory_can_be_in_a_mount() {
     assert_eq!(files.stat("/mnt/f/x"), Err(Errno::ENOTDIR));
 }
 
+#[cfg(unix)]
 #[test]
 fn special_host_files_are_listed_but_not_opened() {
     let host = tempfile::tempdir().unwrap();
@@ -191,6 +193,7 @@ fn mount_over_the_working_directory_is_entered() {
     assert_eq!(loaded.get("f").unwrap(), "host");
 }
 
+#[cfg(unix)]
 #[test]
 fn host_lists_and_reads_files_of_a_mount() {
     let outer = tempfile::tempdir().unwrap();

@@ -1,11 +1,22 @@
 //! The credentials of a store.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
+use std::ffi::OsString;
 
 use super::{Shared, open, value};
 use crate::harness::Belljar;
 use crate::serve::http::Listening;
+
+/// Returns the value of a variable that is not valid Unicode.
+#[cfg(unix)]
+fn not_unicode() -> OsString {
+    std::os::unix::ffi::OsStringExt::from_vec(b"\xff".to_vec())
+}
+
+/// Returns the value of a variable that is not valid Unicode.
+#[cfg(windows)]
+fn not_unicode() -> OsString {
+    std::os::windows::ffi::OsStringExt::from_wide(&[0xd800])
+}
 
 #[test]
 fn profile_of_the_aws_tools_has_the_credentials() {
@@ -27,8 +38,8 @@ fn profile_of_the_aws_tools_has_the_credentials() {
         let belljar = belljar.env("AWS_ACCESS_KEY_ID", "").env("AWS_CONFIG_FILE", directory.path().join("config"));
         belljar.env("AWS_SHARED_CREDENTIALS_FILE", &path).env("AWS_PROFILE", name)
     };
-    // Variables of others may have any bytes.
-    let replica = Listening::spawn(with_profile("team").env("OTHER", OsStr::from_bytes(b"\xff")));
+    // Variables of others may have any value.
+    let replica = Listening::spawn(with_profile("team").env("OTHER", not_unicode()));
     let session = open(&replica, "x = 1");
     assert_eq!(value(&replica, &session, "x"), "1");
 

@@ -1,6 +1,7 @@
 //! `belljar run` and other commands from outside: statuses, streams, options, texts.
 
 mod calls;
+#[cfg(unix)]
 mod escapes;
 mod help;
 mod interrupting;
@@ -14,6 +15,7 @@ mod siblings;
 mod sleeping;
 mod statuses;
 mod streams;
+#[cfg(unix)]
 mod terminal;
 pub(crate) mod tools;
 mod variables;

@@ -1,6 +1,7 @@
 //! `--mount`: a directory of the host in the sandbox, and nothing else of the host.
 
 use std::fs;
+#[cfg(unix)]
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
@@ -74,6 +75,7 @@ fn writable_mounts_write_to_the_host() {
     assert!(!data.join("sub").exists());
 }
 
+#[cfg(unix)]
 #[test]
 fn no_path_leads_out_of_a_mount() {
     let outer = directories();
@@ -110,6 +112,7 @@ fn no_path_leads_out_of_a_mount() {
     assert!(!run.stdout.contains("secret") && !run.stdout.contains("root:"), "{run:?}");
 }
 
+#[cfg(unix)]
 #[test]
 fn links_within_a_mount_are_followed() {
     let outer = directories();
@@ -119,6 +122,7 @@ fn links_within_a_mount_are_followed() {
     assert_eq!(run.stdout, "deep deep\n", "{run:?}");
 }
 
+#[cfg(unix)]
 #[test]
 fn special_files_are_not_opened() {
     let outer = directories();

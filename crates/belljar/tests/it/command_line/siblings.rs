@@ -128,6 +128,7 @@ fn error_in_a_module_names_its_file_and_line() {
     );
 }
 
+#[cfg(unix)]
 #[test]
 fn links_that_leave_the_folder_are_not_followed() {
     let outside = folder(&[("secret.py", "x = 1"), ("package/__init__.py", "")]);
@@ -211,6 +212,7 @@ fn notebooks_import_modules_of_their_folder() {
     assert!(ran["cells"][1]["outputs"][0]["traceback"].to_string().contains("sums.py"), "{ran}");
 }
 
+#[cfg(unix)]
 #[test]
 fn script_in_a_pipe_has_no_folder() {
     let run =

@@ -207,6 +207,7 @@ fn call_that_needs_approval_is_denied_without_a_terminal() {
     assert!(run.stdout.contains("`--approve none`"), "{run:?}");
 }
 
+#[cfg(unix)]
 #[test]
 fn terminal_is_asked_for_approval() {
     let code = "from tools import t, ToolDenied\nfor text in 'abcd':\n    try:\n        print(await t.note(text=text))\n    \

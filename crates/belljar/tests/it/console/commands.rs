@@ -5,7 +5,6 @@ use std::io::{BufRead as _, BufReader, ErrorKind};
 use std::net::{TcpListener, TcpStream};
 
 use belljar_testing::free_port;
-use rexpect::session::spawn_command;
 use serde_json::{Value, json};
 
 use super::questions::is_asking;
@@ -110,6 +109,7 @@ fn named_question_is_answered_and_no_other() {
     assert_eq!(cell["calls"].as_array().unwrap().len(), 2);
 }
 
+#[cfg(unix)]
 #[test]
 fn question_without_a_name_is_confirmed_on_a_terminal() {
     let server = tool_server("t", "plain");
@@ -123,7 +123,7 @@ fn question_without_a_name_is_confirmed_on_a_terminal() {
     {
         let belljar = Belljar::without_cache().env("BELLJAR_ADMIN_TOKEN", TOKEN);
         let command = belljar.args(["admin", "--url", &url, "approve", &session, "--for", "run"]).into_command();
-        let mut terminal = spawn_command(command, Some(180_000)).unwrap();
+        let mut terminal = rexpect::session::spawn_command(command, Some(180_000)).unwrap();
         terminal.exp_string("Arguments: ").unwrap();
         terminal.exp_string("approve all calls of the tool in this run (question 1.1)? [y/N] ").unwrap();
         terminal.send_line(answer).unwrap();

@@ -1,7 +1,6 @@
 //! A cache that is damaged, absent, read-only or shared.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use serde_json::json;
@@ -129,8 +128,11 @@ fn unusable_cache_path_is_reported() {
     }
 }
 
+#[cfg(unix)]
 #[test]
 fn read_only_cache_serves_its_entries() {
+    use std::os::unix::fs::PermissionsExt as _;
+
     let (_directory, cache) = copy();
     assert_answers(&cache, "to learn the copy's stamps");
     let mode = |mode: u32| {

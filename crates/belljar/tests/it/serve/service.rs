@@ -1,7 +1,10 @@
 //! A server under a service manager: it reports when it is ready, and the command of the unit works.
 
+#[cfg(target_os = "linux")]
 use std::os::unix::net::UnixDatagram;
+#[cfg(target_os = "linux")]
 use std::path::{Path, PathBuf};
+#[cfg(target_os = "linux")]
 use std::time::Duration;
 
 use super::http::{Listening, hello};
@@ -9,11 +12,13 @@ use super::tls::Certificate;
 use crate::harness::{Belljar, Run};
 
 /// The socket of a service manager.
+#[cfg(target_os = "linux")]
 struct Manager {
     directory: tempfile::TempDir,
     socket: UnixDatagram,
 }
 
+#[cfg(target_os = "linux")]
 impl Manager {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
@@ -34,6 +39,7 @@ impl Manager {
 }
 
 /// Returns the values of a setting of the unit.
+#[cfg(target_os = "linux")]
 fn unit_settings(name: &str) -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/systemd/belljar.service");
     let text = std::fs::read_to_string(path).unwrap();
@@ -41,6 +47,7 @@ fn unit_settings(name: &str) -> Vec<String> {
     values.map(str::to_owned).collect()
 }
 
+#[cfg(target_os = "linux")]
 #[test]
 fn unit_starts_a_server_that_reports_its_state() {
     let manager = Manager::new();

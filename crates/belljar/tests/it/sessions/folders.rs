@@ -1,10 +1,9 @@
 //! `--files` and `--mount`: directories of this machine that users and sessions share.
 
 use std::fs;
+#[cfg(unix)]
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -65,7 +64,9 @@ in_both_isolations! {
     fork_gets_a_copy_of_the_folder
     files_stay_when_a_session_ends
     files_stay_when_a_session_expires
+    #[cfg(unix)]
     links_do_not_lead_out_of_a_folder
+    #[cfg(unix)]
     files_that_are_replaced_while_they_are_read_lead_nowhere_else
     files_in_a_folder_are_readable_without_a_usable_state
     mounts_are_in_calls_and_sessions
@@ -238,6 +239,7 @@ fn files_stay_when_a_session_expires(isolation: &'static str) {
     assert_eq!(read(directories.folder(&session.id).join("f.txt")), "kept");
 }
 
+#[cfg(unix)]
 fn links_do_not_lead_out_of_a_folder(isolation: &'static str) {
     let directories = Directories::new(isolation);
     let mut session = directories.session(&[]);
@@ -276,16 +278,20 @@ fn links_do_not_lead_out_of_a_folder(isolation: &'static str) {
     assert_eq!(names_in(Path::new(&directories.at("elsewhere"))).len(), 0);
 }
 
-/// Ends a thread when dropped, also by a panic.
-struct EndOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for EndOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
+#[cfg(unix)]
 fn files_that_are_replaced_while_they_are_read_lead_nowhere_else(isolation: &'static str) {
+    use std::process::Command;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// Ends a thread when dropped, also by a panic.
+    struct EndOnDrop<'a>(&'a AtomicBool);
+
+    impl Drop for EndOnDrop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
     const HIDDEN: &str = "the content of a file outside";
     let directories = Directories::new(isolation);
     let mut session = directories.session(&[]);

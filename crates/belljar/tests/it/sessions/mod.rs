@@ -1,6 +1,7 @@
 //! Sessions, through the server and through the library.
 
 mod answers;
+#[cfg(unix)]
 mod data_directory;
 pub(crate) mod durable;
 mod durable_programs;
