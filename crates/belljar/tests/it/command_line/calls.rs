@@ -133,11 +133,13 @@ fn options_that_do_not_fit_the_server_are_errors() {
 }
 
 /// A server of the client's tests that requires tokens.
+#[cfg(target_os = "linux")]
 struct PrivateServer {
     child: std::process::Child,
     port: u16,
 }
 
+#[cfg(target_os = "linux")]
 impl PrivateServer {
     fn start() -> Self {
         let port = belljar_testing::free_port();
@@ -165,6 +167,7 @@ impl PrivateServer {
     }
 }
 
+#[cfg(target_os = "linux")]
 impl Drop for PrivateServer {
     fn drop(&mut self) {
         let _ = self.child.kill();
@@ -173,6 +176,7 @@ impl Drop for PrivateServer {
 }
 
 /// Requests a page as a browser does, with Python, which follows redirects.
+#[cfg(target_os = "linux")]
 fn fetch(url: &str) -> String {
     let program = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode(), end='')";
     let output = std::process::Command::new("python3").args(["-c", program, url]).output().unwrap();
@@ -181,6 +185,7 @@ fn fetch(url: &str) -> String {
 
 /// Calls the tool of a server that requires a token, and follows the printed URL like a browser. Returns the standard
 /// output and whether a URL was printed.
+#[cfg(target_os = "linux")]
 fn call_with_oauth(target: &str, tokens: &Path, more: &[&str]) -> (String, bool) {
     use std::io::{BufRead as _, Read as _};
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 #[cfg(target_os = "linux")]
 use std::time::Duration;
 
-use super::http::{Listening, hello};
+use super::http::Listening;
 use super::tls::Certificate;
 use crate::harness::{Belljar, Run};
 
@@ -50,6 +50,8 @@ fn unit_settings(name: &str) -> Vec<String> {
 #[cfg(target_os = "linux")]
 #[test]
 fn unit_starts_a_server_that_reports_its_state() {
+    use super::http::hello;
+
     let manager = Manager::new();
     let state = tempfile::tempdir().unwrap();
     let mut belljar = Belljar::new().env("NOTIFY_SOCKET", manager.path());
