@@ -9,6 +9,7 @@ mod features;
 mod fuzz;
 mod os;
 mod packages;
+mod reproducible;
 mod soak;
 mod style;
 mod test_arm64;

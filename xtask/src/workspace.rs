@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::os::ENVIRONMENT_PROGRAMS;
+use crate::reproducible::without_paths;
 
 /// Returns the root of the workspace.
 pub(crate) fn workspace() -> Result<PathBuf, String> {
@@ -65,6 +66,9 @@ pub(crate) fn build_belljar(profile: Profile) -> Result<PathBuf, String> {
 pub(crate) fn build_belljar_with(profile: Profile, features: &[&str]) -> Result<PathBuf, String> {
     let mut command = Command::new(cargo());
     as_by_hand(&mut command);
+    if profile == Profile::Release {
+        without_paths(&mut command)?;
+    }
     let (options, directory): (&[&str], _) = match profile {
         // Cargo considers development dependencies only for examples and tests. Without an example, it would compile
         // the packages that have other features for these a second time.

@@ -1,4 +1,5 @@
-//! The only module that depends on the operating system: scripts as programs, and where Python has its own.
+//! The only module that depends on the operating system: scripts as programs, where Python has its own, and an option
+//! of compilers.
 //!
 //! Each system is one module with the same items, which [`self`] exports.
 
@@ -9,4 +10,4 @@ mod system;
 #[path = "windows.rs"]
 mod system;
 
-pub(crate) use system::{ENVIRONMENT_PROGRAMS, PYTHON, write_script};
+pub(crate) use system::{C_PREFIX_MAP, ENVIRONMENT_PROGRAMS, PYTHON, write_script};

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::os::PYTHON;
+use crate::reproducible::{EPOCH, epoch, without_paths};
 use crate::workspace::{Profile, as_by_hand, build_belljar_with, in_environment, target_directory, workspace};
 use trial::{Trial, interpreter};
 
@@ -19,6 +20,9 @@ Usage: cargo xtask wheel [--release] [--no-tests] [--target TRIPLE]
 Builds the sdist and the wheel in the build folder's `wheels`, installs the wheel and runs the tests in `python/tests`:
 all of them with python3, and those that depend on the version of CPython with 3.10, 3.12 and 3.14 where these are
 installed.
+
+With --release, two builds of the same commit give the same bytes, whatever their directories. The times of files are
+SOURCE_DATE_EPOCH, by default that of the last commit.
 
 With --target, only the wheel is built, for another platform: aarch64-unknown-linux-gnu or x86_64-unknown-linux-gnu, by
 rustc's name. CPython is compiled for it on this machine. rustc needs the platform's standard library, and Cargo its
@@ -74,6 +78,7 @@ pub(crate) fn main(mut arguments: impl Iterator<Item = String>) -> Result<bool, 
     if let Some(platform) = &platform {
         check_standard_library(platform)?;
     }
+    let epoch = if release { Some(epoch(&workspace()?)?) } else { None };
     let profile = if release { Profile::Release } else { Profile::Dev };
     write_bundle(profile, platform.as_deref(), &target, &sources.join("belljar/_bundle"))?;
     notices::write(&sources)?;
@@ -91,6 +96,10 @@ pub(crate) fn main(mut arguments: impl Iterator<Item = String>) -> Result<bool, 
         build.args(["--target", platform]);
     }
     as_by_hand(&mut build);
+    if let Some(epoch) = epoch {
+        without_paths(&mut build)?;
+        build.env(EPOCH, epoch.to_string());
+    }
     run(&mut build)?;
     let wheel = only_file(&wheels, "whl")?;
     if release {
@@ -105,7 +114,7 @@ pub(crate) fn main(mut arguments: impl Iterator<Item = String>) -> Result<bool, 
         println!("the wheel is for another platform, and was not installed");
         return Ok(true);
     }
-    sdist::build(&tools, &target, &sources, &wheels)?;
+    sdist::build(&tools, &target, &sources, &wheels, epoch)?;
     let trial = Trial { uv: in_environment(&tools, "uv"), sources, wheel, target };
     let requirements = ["tests/requirements.txt", "examples/requirements.txt"];
     let python = trial.install("wheel-trial", Path::new(PYTHON), if tests { &requirements } else { &[] })?;

@@ -6,6 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::{notices, only_file, remove, run};
+use crate::reproducible::EPOCH;
 use crate::workspace::{as_by_hand, cargo, in_environment};
 
 /// A program of Python that has maturin, as a build backend, describe the package, and prints the description.
@@ -16,10 +17,20 @@ directory.mkdir(exist_ok=True)
 print((directory / maturin.prepare_metadata_for_build_wheel(str(directory)) / 'METADATA').read_text())";
 
 /// Builds the sdist, and checks that it contains all of the sources: Cargo finds every crate, as locked.
-pub(super) fn build(tools: &Path, target: &Path, sources: &Path, wheels: &Path) -> Result<(), String> {
+/// The times of its files are `epoch`, in seconds since 1970, or those of the files on this machine.
+pub(super) fn build(
+    tools: &Path,
+    target: &Path,
+    sources: &Path,
+    wheels: &Path,
+    epoch: Option<u64>,
+) -> Result<(), String> {
     let mut build = Command::new(in_environment(tools, "maturin"));
     build.args(["sdist", "--out"]).arg(wheels).current_dir(sources);
     as_by_hand(&mut build);
+    if let Some(epoch) = epoch {
+        build.env(EPOCH, epoch.to_string());
+    }
     run(&mut build)?;
     let (archive, unpacked) = (only_file(wheels, "gz")?, target.join("wheel-sdist"));
     remove(&unpacked)?;
