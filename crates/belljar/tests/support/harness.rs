@@ -36,6 +36,21 @@ pub(crate) fn release() -> Option<String> {
     setting("BELLJAR_TEST_PYODIDE")
 }
 
+/// Returns the value of `--isolation` that `BELLJAR_TEST_ISOLATION` names; without it, servers use their default.
+fn isolation() -> Option<String> {
+    setting("BELLJAR_TEST_ISOLATION")
+}
+
+/// Returns the options of servers that clients of others start. These pass few variables, so that [`Belljar::new`] is
+/// not enough.
+pub(crate) fn server_options() -> Vec<String> {
+    let mut options = vec!["--cache".to_owned(), cache().display().to_string()];
+    for (option, value) in [("--pyodide", release()), ("--isolation", isolation())] {
+        options.extend(value.into_iter().flat_map(|value| [option.to_owned(), value]));
+    }
+    options
+}
+
 /// Returns the value of a variable that changes how tests run, if it is set and not empty.
 fn setting(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
@@ -70,7 +85,7 @@ impl Belljar {
             Some(release) => belljar.env("BELLJAR_PYODIDE", release),
             None => belljar,
         };
-        match setting("BELLJAR_TEST_ISOLATION") {
+        match isolation() {
             Some(isolation) => belljar.env("BELLJAR_ISOLATION", isolation),
             None => belljar,
         }

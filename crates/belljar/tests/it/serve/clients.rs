@@ -6,8 +6,7 @@ use std::process::Command;
 use belljar_testing::install::run;
 
 use super::http::Listening;
-use crate::harness::python_with as python;
-use crate::harness::{cache, release};
+use crate::harness::{python_with as python, server_options};
 
 pub(super) fn generation_1() -> PathBuf {
     python("1", &["mcp<2", "pydantic-ai-slim[mcp]==1.107.10"])
@@ -39,10 +38,7 @@ fn script(python: &Path, name: &str) -> Command {
 pub(super) fn stdio(python: &Path, name: &str, arguments: &[&str], options: &[&str]) {
     let mut client = script(python, name);
     // The SDKs pass few environment variables to a server.
-    client.args(arguments).arg("stdio").arg(env!("CARGO_BIN_EXE_belljar")).args(["stdio", "--cache"]).arg(cache());
-    if let Some(release) = release() {
-        client.args(["--pyodide", &release]);
-    }
+    client.args(arguments).arg("stdio").arg(env!("CARGO_BIN_EXE_belljar")).arg("stdio").args(server_options());
     run(client.args(options));
 }
 
@@ -94,9 +90,7 @@ pub(crate) fn client_with_servers(version: u32, script: &str, options: &[&str]) 
     let python = if version == 1 { generation_1() } else { generation_2() };
     let mut client = Command::new(python);
     client.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(script)).arg(env!("CARGO_BIN_EXE_belljar"));
-    client.arg("--cache").arg(cache()).args(options);
-    client.args(release().iter().flat_map(|release| ["--pyodide", release]));
-    run(&mut client);
+    run(client.args(server_options()).args(options));
 }
 
 /// Runs a script with version 2 of the SDK, over standard streams and HTTP, against a server with these options.
@@ -117,8 +111,7 @@ fn on_transports(python: &Path, script: &str, options: &[&str], servers: &[(&str
         command
     };
     let mut stdio = client();
-    stdio.arg("stdio").arg(env!("CARGO_BIN_EXE_belljar")).args(["stdio", "--cache"]).arg(cache()).args(options);
-    stdio.args(release().iter().flat_map(|release| ["--pyodide", release]));
+    stdio.arg("stdio").arg(env!("CARGO_BIN_EXE_belljar")).arg("stdio").args(server_options()).args(options);
     run(&mut stdio);
     for (command, kind) in servers {
         let server = Listening::start(command, options.iter().copied());

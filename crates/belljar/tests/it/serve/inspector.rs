@@ -8,7 +8,7 @@ use belljar_testing::install::run;
 
 use super::fetched::inspector;
 use super::http::Listening;
-use crate::harness::{cache, release};
+use crate::harness::server_options;
 
 /// Runs one method and returns the result. `server` is an entry of a client's configuration.
 fn ask(server: &Value, era: &str, method: &[&str]) -> Value {
@@ -52,8 +52,7 @@ fn inspector_works_over_http() {
 
 #[test]
 fn inspector_works_over_pipes() {
-    let mut arguments =
-        vec!["stdio".to_owned(), "--no-install".into(), "--cache".into(), cache().display().to_string()];
-    arguments.extend(release().into_iter().flat_map(|release| ["--pyodide".to_owned(), release]));
+    let mut arguments = vec!["stdio".to_owned(), "--no-install".to_owned()];
+    arguments.extend(server_options());
     works(&json!({ "command": env!("CARGO_BIN_EXE_belljar"), "args": arguments }));
 }

@@ -10,16 +10,14 @@ use belljar_mcp_client::{
 use serde_json::json;
 
 use super::http::Listening;
-use crate::harness::{Belljar, cache, release};
+use crate::harness::{Belljar, server_options};
 
 const START_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Returns the arguments of `belljar stdio`, whose process gets few environment variables.
 fn stdio_arguments() -> Vec<String> {
-    let mut arguments = vec!["stdio".to_owned(), "--cache".to_owned(), cache().display().to_string()];
-    if let Some(release) = release() {
-        arguments.extend(["--pyodide".to_owned(), release]);
-    }
+    let mut arguments = server_options();
+    arguments.insert(0, "stdio".to_owned());
     arguments
 }
 

@@ -8,14 +8,13 @@ use serde_json::{Value, json};
 
 use super::clients;
 use super::http::Listening;
-use crate::harness::{cache, release};
+use crate::harness::server_options;
 use crate::tool_client::{Client, call, tool_server as server};
 use crate::tool_servers::{ToolServer, registry_servers};
 
 /// Returns a client of `belljar stdio` with these options.
 fn client(era: ProtocolEra, options: &[&str], answers: &'static [&'static str]) -> Client {
-    let mut arguments = vec!["--cache".to_owned(), cache().display().to_string()];
-    arguments.extend(release().into_iter().flat_map(|release| ["--pyodide".to_owned(), release]));
+    let mut arguments = server_options();
     arguments.extend(options.iter().map(|option| (*option).to_owned()));
     Client::new(era, &arguments, answers)
 }

@@ -9,7 +9,7 @@ use belljar_mcp_client::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::harness::{cache, release};
+use crate::harness::server_options;
 use crate::serve::clients::modern_client;
 use crate::serve::http::Listening;
 use crate::wire::{Wire, text};
@@ -249,9 +249,8 @@ fn exercise<T>(server: ServerBuilder<T>, build: fn(ServerBuilder<T>) -> McpServe
 
 #[test]
 fn belljar_mcp_client_handles_elicitation_and_notifications() {
-    let mut arguments = ["stdio", "--toolset", "interpreter", "--cache"].map(str::to_owned).to_vec();
-    arguments.push(cache().display().to_string());
-    arguments.extend(release().into_iter().flat_map(|release| ["--pyodide".to_owned(), release]));
+    let mut arguments = ["stdio", "--toolset", "interpreter"].map(str::to_owned).to_vec();
+    arguments.extend(server_options());
     exercise(McpServerStdio::new(env!("CARGO_BIN_EXE_belljar")).args(arguments), |server| server.build(), true);
     let listening = Listening::start("streamable-http", ["--toolset", "interpreter"]);
     // Calls over HTTP have no connection in this era, so the server does not know any client's list.

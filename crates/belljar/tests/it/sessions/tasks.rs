@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use belljar_mcp_client::ProtocolEra;
 use serde_json::{Value, json};
 
-use crate::harness::{cache, release};
+use crate::harness::server_options;
 use crate::serve::clients::legacy_client;
 use crate::serve::http::Listening;
 use crate::tool_client::{Client, call, tool_server};
@@ -75,8 +75,7 @@ impl Fixture {
 
     /// Returns the arguments of `belljar` for a client that starts it with few environment variables.
     fn arguments(&self) -> Vec<String> {
-        let mut arguments = vec!["--cache".to_owned(), cache().display().to_string()];
-        arguments.extend(release().into_iter().flat_map(|release| ["--pyodide".to_owned(), release]));
+        let mut arguments = server_options();
         arguments.extend(self.options.iter().cloned());
         arguments
     }
