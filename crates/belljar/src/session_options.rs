@@ -165,6 +165,11 @@ impl SessionOptions {
         self.files.is_some()
     }
 
+    /// Returns whether sessions are saved in a directory of this machine.
+    pub(crate) fn has_data_dir(&self) -> bool {
+        self.data_dir.is_some()
+    }
+
     /// Opens the directory in which the files of sessions are kept.
     pub(crate) fn folders(&self) -> Result<Option<SessionFolders>, CommandError> {
         let Some(directory) = &self.files else { return Ok(None) };

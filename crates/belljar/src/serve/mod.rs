@@ -165,9 +165,13 @@ impl ServeArguments {
         self.isolation.check(self.has_kernels())?;
         let mounts = mount::for_server(&self.mount, self.sandbox.sandbox)?;
         let folders = self.sessions.folders()?;
-        if self.toolset == Toolset::Python && folders.is_some() {
-            let message = "--files has no effect without sessions: --toolset interpreter, or all";
-            notices::write(Level::Warn, &format!("warning: {message}"), message, &[]);
+        if self.toolset == Toolset::Python {
+            // Monty's workers keep the key of their sessions in the data directory.
+            let kept = [("--files", folders.is_some()), ("--data-dir", self.sessions.has_data_dir() && !monty)];
+            for (option, _) in kept.into_iter().filter(|(_, is_given)| *is_given) {
+                let message = format!("{option} has no effect without sessions: --toolset interpreter, or all");
+                notices::write(Level::Warn, &format!("warning: {message}"), &message, &[]);
+            }
         }
         let cluster = match self.toolset {
             Toolset::Python if self.sessions.cluster.is_given() => {

@@ -1,7 +1,10 @@
 //! The transport over standard streams, message by message.
 
+use std::ffi::OsStr;
+
 use serde_json::json;
 
+use crate::harness::Belljar;
 use crate::wire::{Wire, text};
 
 /// Returns the `_meta` of a request of the modern era.
@@ -91,4 +94,21 @@ fn line_that_is_not_json_gets_a_parse_error() {
     let answer = wire.next().unwrap();
     assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(77), &json!(-32600)), "{answer}");
     assert!(wire.run("6 * 7").contains("42"));
+}
+
+#[test]
+fn options_that_only_sessions_use_cause_a_warning_without_sessions() {
+    let directory = tempfile::tempdir().unwrap();
+    let (data, files) = (directory.path().join("data"), directory.path().join("files"));
+    std::fs::create_dir_all(&data).unwrap();
+    std::fs::create_dir_all(&files).unwrap();
+    let options: [&OsStr; 5] =
+        ["--no-install".as_ref(), "--data-dir".as_ref(), data.as_ref(), "--files".as_ref(), files.as_ref()];
+    let run = Belljar::new().arg("stdio").args(options).run();
+    for option in ["--data-dir", "--files"] {
+        let warning = format!("warning: {option} has no effect without sessions: --toolset interpreter, or all");
+        assert!(run.stderr.contains(&warning), "{}", run.stderr);
+    }
+    let run = Belljar::new().args(["stdio", "--toolset", "all"]).args(options).run();
+    assert!(!run.stderr.contains("has no effect"), "{}", run.stderr);
 }
