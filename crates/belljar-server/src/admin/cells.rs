@@ -158,31 +158,68 @@ pub(super) struct OpenQuestion {
     question: QuestionView,
 }
 
-/// The open questions of all sessions.
+/// The open questions of all sessions, or of one.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Questions {
     /// The questions, at most 500
     questions: Vec<OpenQuestion>,
+    /// True if more questions are open
+    has_more: bool,
+}
+
+impl Questions {
+    /// Lists the first of all open questions.
+    fn first(all: impl IntoIterator<Item = OpenQuestion>) -> Self {
+        let mut all = all.into_iter();
+        let questions = all.by_ref().take(MAX_QUESTIONS).collect();
+        Self { questions, has_more: all.next().is_some() }
+    }
+}
+
+/// The questions that a list has.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct QuestionsQuery {
+    /// Only those of the session with this handle.
+    session: Option<String>,
 }
 
 /// Answers `GET /questions`.
-pub(super) async fn questions(State(admin): State<Admin>) -> Json<Questions> {
-    let Some(history) = admin.sessions().history() else { return Json(Questions { questions: Vec::new() }) };
-    let mut questions = Vec::new();
-    for session in history.asking() {
+pub(super) async fn questions(
+    State(admin): State<Admin>,
+    query: Result<Query<QuestionsQuery>, QueryRejection>,
+) -> Result<Json<Questions>, AdminError> {
+    let Query(QuestionsQuery { session }) = query?;
+    let mut asking = admin.sessions().history().map(|history| history.asking()).unwrap_or_default();
+    if let Some(handle) = &session {
+        asking.retain(|asking| asking.handle().as_str() == handle);
+    }
+    let open = asking.iter().flat_map(|session| {
         let handle: &SessionHandle = session.handle();
-        for cell in session.cells().iter().filter(|cell| !cell.has_ended()) {
-            let open = cell.questions().into_iter().map(|question| OpenQuestion {
+        session.cells().into_iter().filter(|cell| !cell.has_ended()).flat_map(|cell| {
+            cell.questions().into_iter().map(move |question| OpenQuestion {
                 session: handle.as_str().to_owned(),
                 cell: cell.number,
                 question: question_view(question),
-            });
-            questions.extend(open);
-        }
-        if questions.len() >= MAX_QUESTIONS {
-            break;
-        }
+            })
+        })
+    });
+    Ok(Json(Questions::first(open)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn list_of_questions_shows_that_there_are_more() {
+        let questions = std::iter::repeat_with(|| OpenQuestion {
+            session: "8c1f0a52b7d3e964".to_owned(),
+            cell: 1,
+            question: QuestionView { number: 1, kind: "approval", message: "Allow it?".to_owned() },
+        });
+        let whole = Questions::first(questions.clone().take(MAX_QUESTIONS));
+        assert_eq!((whole.questions.len(), whole.has_more), (MAX_QUESTIONS, false));
+        let page = Questions::first(questions.take(MAX_QUESTIONS + 1));
+        assert_eq!((page.questions.len(), page.has_more), (MAX_QUESTIONS, true));
     }
-    questions.truncate(MAX_QUESTIONS);
-    Json(Questions { questions })
 }

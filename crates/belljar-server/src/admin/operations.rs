@@ -78,6 +78,7 @@ const CELLS: &[(&str, &str, &str)] = &[
 ];
 const EVENTS: &[(&str, &str, &str)] =
     &[("session", "string", "The handle of a session whose output the stream has, too")];
+const QUESTIONS: &[(&str, &str, &str)] = &[("session", "string", "Only questions of the session with this handle")];
 const FILE: &[(&str, &str, &str)] = &[("path", "string", "The path in the session's directory")];
 
 /// Returns all operations.
@@ -107,7 +108,7 @@ pub(super) fn all() -> Vec<Operation> {
         Operation { query: FILE, ..op("get", "/sessions/{handle}/files/content", "readFile", "Download a file", AnswerKind::Bytes, || get(files::read)) },
         Operation { runs_code: true, ..op("get", "/sessions/{handle}/variables", "listVariables", "List the variables of a session that is awake and idle", json::<Variables>(), || get(variables::list)) },
         op("get", "/sessions/{handle}/events", "followSession", "Follow a session, with the output of its cells", AnswerKind::Events(schema::<EventView>), || get(events::session_events)),
-        op("get", "/questions", "listQuestions", "Return the open questions of all sessions", json::<Questions>(), || get(cells::questions)),
+        Operation { query: QUESTIONS, ..op("get", "/questions", "listQuestions", "Return the open questions of all sessions, or of one", json::<Questions>(), || get(cells::questions)) },
         Operation { query: EVENTS, ..op("get", "/events", "follow", "Follow all sessions, without output or with that of one", AnswerKind::Events(schema::<EventView>), || get(events::all_events)) },
     ]
 }

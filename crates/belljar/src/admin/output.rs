@@ -58,6 +58,9 @@ pub(super) fn print_questions(open: &Value) {
         let name = QuestionName::new(&question["cell"], &question["number"]);
         print_line(format!("{session}  {name}  {kind}  {message}").trim_end());
     }
+    if open["has_more"] == true {
+        eprintln!("more questions are open; `belljar admin sessions --asking` lists their sessions");
+    }
 }
 
 /// Returns an untrusted text on one line.

@@ -101,7 +101,7 @@ impl Client {
     ) -> Result<OpenQuestion, CommandError> {
         // Checks the handle.
         path(session, "")?;
-        choose(&self.send("GET", "/questions", &[], None)?, session, kind, name)
+        choose(&self.send("GET", "/questions", &[("session", session)], None)?, session, kind, name)
     }
 }
 

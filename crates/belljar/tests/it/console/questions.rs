@@ -29,7 +29,8 @@ fn check_approvals(options: &[&str]) {
         assert_eq!((&cell["state"], &cell["questions"][0]["kind"]), (&json!("waiting"), &json!("approval")), "{cell}");
         let message = cell["questions"][0]["message"].as_str().unwrap();
         assert!(message.contains("the tool note of the MCP server t"), "{message}");
-        let open = operator.get("/questions");
+        assert_eq!(operator.get("/questions?session=0123456789abcdef")["questions"], json!([]));
+        let open = operator.get(&format!("/questions?session={session}"));
         assert_eq!(
             (&open["questions"][0]["session"], &open["questions"][0]["cell"]),
             (&json!(session), &json!(number))
@@ -51,7 +52,7 @@ fn check_approvals(options: &[&str]) {
     assert_eq!(answer(&operator, &session, &cell, &json!({ "decision": "approve-session" })), 204);
     operator.wait_for_cell(&session, number, |cell| !cell["ended"].is_null());
     assert!(written(&operator.run(&session, NOTE), "stdout").contains("hello"));
-    assert_eq!(operator.get("/questions"), json!({ "questions": [] }));
+    assert_eq!(operator.get("/questions"), json!({ "questions": [], "has_more": false }));
 }
 
 #[test]
