@@ -35,6 +35,8 @@ const PROGRAM: &str = "belljar";
 /// The places of arm64's dynamic linker: among the system's libraries, or below the prefix of the cross compiler.
 const LOADER: &str = "lib/ld-linux-aarch64.so.1";
 const PREFIXES: [&str; 2] = ["/", "/usr/aarch64-linux-gnu"];
+/// The variable with the number of programs that tests of continuations run.
+const DURABLE_PROGRAMS: &str = "BELLJAR_DURABLE_PROGRAMS";
 /// The kernel's list of programs that run others.
 const REGISTERED: &str = "/proc/sys/fs/binfmt_misc";
 
@@ -145,6 +147,10 @@ impl Tools {
         cargo.env("CARGO_PROFILE_DEV_DEBUG", "false");
         // The emulator has a thread of its own in each process, so that worker processes cannot be copied.
         cargo.env("BELLJAR_TEST_ISOLATION", "thread");
+        // Each of these programs takes minutes.
+        if std::env::var_os(DURABLE_PROGRAMS).is_none() {
+            cargo.env(DURABLE_PROGRAMS, "2");
+        }
         if let Some(prefix) = self.prefix {
             cargo.env("QEMU_LD_PREFIX", prefix);
         }
