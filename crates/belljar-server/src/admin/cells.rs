@@ -195,7 +195,7 @@ pub(super) async fn questions(
     }
     let open = asking.iter().flat_map(|session| {
         let handle: &SessionHandle = session.handle();
-        session.cells().into_iter().filter(|cell| !cell.has_ended()).flat_map(|cell| {
+        session.cells().into_iter().filter(|cell| !cell.has_ended()).flat_map(move |cell| {
             cell.questions().into_iter().map(move |question| OpenQuestion {
                 session: handle.as_str().to_owned(),
                 cell: cell.number,
