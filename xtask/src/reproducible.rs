@@ -1,10 +1,9 @@
-//! Builds that give the same bytes on another day and in other directories: their time, and no paths of the machine that
-//! builds.
+//! Builds that give the same bytes on another day and in other directories: their time, and no paths of the machine.
 //!
 //! rustc and C compilers write the paths of source files into messages of panics and assertions. Most are below Cargo's
-//! home and, for generated code, below the build folder. Cargo leaves `--remap-path-prefix` out of the hash of its flags
-//! (see "Fingerprints and Metadata" in the documentation of its `fingerprint` module), which is part of each symbol's
-//! name. Its profile option `trim-paths` would do the same, and is not stable yet.
+//! home and, for generated code, below the build folder. Cargo leaves `--remap-path-prefix` out of the hash of its
+//! flags (see "Fingerprints and Metadata" in the documentation of its `fingerprint` module), which is part of each
+//! symbol's name. Its profile option `trim-paths` would do the same, and is not stable yet.
 
 use std::env::VarError;
 use std::path::{Path, PathBuf};
@@ -25,8 +24,8 @@ type Prefix = (PathBuf, String);
 /// The variable with the time of archives and of their files, by the specification of reproducible-builds.org.
 pub(crate) const EPOCH: &str = "SOURCE_DATE_EPOCH";
 
-/// Returns the time of a release of the workspace in seconds since 1970: the value of [`EPOCH`], or the time of the last
-/// commit.
+/// Returns the time of a release of the workspace in seconds since 1970: the value of [`EPOCH`], or the time of the
+/// last commit.
 ///
 /// # Errors
 ///
@@ -72,7 +71,7 @@ fn prefixes() -> Result<Vec<Prefix>, String> {
     let commit = version.lines().find_map(|line| line.strip_prefix("commit-hash: "));
     let commit = commit.ok_or_else(|| format!("rustc does not name its commit: {version}"))?;
     let sysroot = output(Command::new("rustc").args(["--print", "sysroot"]))?;
-    // Where the component `rust-src` is installed, rustc writes the path of its files for those of the standard library.
+    // Where the component `rust-src` is installed, rustc writes the paths of its files for those of the library.
     let library = Path::new(sysroot.trim()).join("lib/rustlib/src/rust");
     Ok(vec![
         (cargo_home()?, "/cargo".into()),

@@ -217,7 +217,7 @@ mod tests {
             cell: 1,
             question: QuestionView { number: 1, kind: "approval", message: "Allow it?".to_owned() },
         });
-        let whole = Questions::first(questions.clone().take(MAX_QUESTIONS));
+        let whole = Questions::first(questions.take(MAX_QUESTIONS));
         assert_eq!((whole.questions.len(), whole.has_more), (MAX_QUESTIONS, false));
         let page = Questions::first(questions.take(MAX_QUESTIONS + 1));
         assert_eq!((page.questions.len(), page.has_more), (MAX_QUESTIONS, true));
