@@ -11,7 +11,7 @@ use url::Url;
 use super::IdentityHeaders;
 use super::headers::{check_name, header};
 use super::keep_alive::HttpClients;
-use super::redaction;
+use super::{error_chain, redaction};
 use crate::error::{BoxError, ConfigError, McpError};
 use crate::oauth::Authorizer;
 #[cfg(feature = "oauth")]
@@ -233,7 +233,7 @@ fn loopback_client() -> reqwest::ClientBuilder {
 }
 
 fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, ConfigError> {
-    builder.build().map_err(|error| ConfigError::HttpClient(error.into()))
+    builder.build().map_err(|error| ConfigError::HttpClient(error_chain::text(&error).into()))
 }
 
 /// Returns the value of a header that carries a token.
