@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::os::C_PREFIX_MAP;
-use crate::workspace::{target_directory, workspace};
+use crate::workspace::{compiler_field, target_directory, workspace};
 
 /// The variable with rustc's flags for Cargo, which separates them by [`SEPARATOR`], so that they can contain spaces.
 const RUST_FLAGS: &str = "CARGO_ENCODED_RUSTFLAGS";
@@ -29,7 +29,7 @@ pub(crate) const EPOCH: &str = "SOURCE_DATE_EPOCH";
 ///
 /// # Errors
 ///
-/// Fails if the variable is not a number, or there is no commit.
+/// Fails if the variable is not a number, or the workspace has no commit.
 pub(crate) fn epoch(root: &Path) -> Result<u64, String> {
     epoch_or_last_commit(root, variable(EPOCH)?.as_deref())
 }
@@ -67,11 +67,9 @@ pub(crate) fn without_paths(command: &mut Command) -> Result<(), String> {
 
 /// Returns the prefixes in the order of rustc and C compilers: of those that match, the last counts.
 fn prefixes() -> Result<Vec<Prefix>, String> {
-    let version = output(Command::new("rustc").arg("-vV"))?;
-    let commit = version.lines().find_map(|line| line.strip_prefix("commit-hash: "));
-    let commit = commit.ok_or_else(|| format!("rustc does not name its commit: {version}"))?;
+    let commit = compiler_field("commit-hash")?;
     let sysroot = output(Command::new("rustc").args(["--print", "sysroot"]))?;
-    // Where the component `rust-src` is installed, rustc writes the paths of its files for those of the library.
+    // With the component `rust-src`, rustc writes the paths of its files for those of the standard library.
     let library = Path::new(sysroot.trim()).join("lib/rustlib/src/rust");
     Ok(vec![
         (cargo_home()?, "/cargo".into()),
@@ -86,7 +84,8 @@ fn cargo_home() -> Result<PathBuf, String> {
     if let Some(path) = std::env::var_os("CARGO_HOME") {
         return Ok(path.into());
     }
-    let home = std::env::home_dir().ok_or("there is no home directory with Cargo's packages; set CARGO_HOME")?;
+    let home = std::env::home_dir()
+        .ok_or("the home directory, which contains Cargo's packages, is unknown; set CARGO_HOME")?;
     Ok(home.join(".cargo"))
 }
 

@@ -37,11 +37,16 @@ pub(crate) fn as_by_hand(command: &mut Command) {
 
 /// Returns the platform of this machine's compiler.
 pub(crate) fn host() -> Result<String, String> {
+    compiler_field("host")
+}
+
+/// Returns a field of the compiler's description of itself, such as `host` or `commit-hash`.
+pub(crate) fn compiler_field(name: &str) -> Result<String, String> {
     let output =
         Command::new("rustc").arg("-vV").output().map_err(|error| format!("failed to start rustc: {error}"))?;
     let text = String::from_utf8_lossy(&output.stdout);
-    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
-    host.map(str::to_owned).ok_or_else(|| format!("rustc does not name its platform: {text}"))
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+    value.map(str::to_owned).ok_or_else(|| format!("rustc does not print its {name}: {text}"))
 }
 
 /// Returns the path of a program in a virtual environment of Python.

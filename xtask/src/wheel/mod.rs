@@ -29,8 +29,8 @@ rustc's name. CPython is compiled for it on this machine. rustc needs the platfo
 linker (CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc).";
 
 const TOOLS: [&str; 3] = ["deflate==0.9.0", "maturin==1.16.0", "uv==0.13.9"];
-/// A program of Python that compresses a released wheel again, and leaves the workspace's path out of it.
-const RECOMPRESS: &str = include_str!("recompress.py");
+/// A program of Python that leaves the workspace's path out of a released wheel, and compresses it again.
+const FINISH: &str = include_str!("finish.py");
 /// The versions of CPython with which the package is tested where they are installed.
 const VERSIONS: [&str; 3] = ["3.10", "3.12", "3.14"];
 /// The tests that do not depend on the version of CPython, or need the frameworks of the examples.
@@ -103,7 +103,7 @@ pub(crate) fn main(mut arguments: impl Iterator<Item = String>) -> Result<bool, 
     run(&mut build)?;
     let wheel = only_file(&wheels, "whl")?;
     if release {
-        run(Command::new(in_environment(&tools, "python")).args(["-c", RECOMPRESS]).arg(&wheel).arg(workspace()?))?;
+        run(Command::new(in_environment(&tools, "python")).args(["-c", FINISH]).arg(&wheel).arg(workspace()?))?;
     }
     let size = wheel.metadata().map_err(|error| format!("failed to read {}: {error}", wheel.display()))?.len();
     println!("{} ({:.1} MB)", wheel.display(), size as f64 / f64::from(1 << 20));

@@ -26,6 +26,15 @@ fn tools_are_listed() {
     assert!(run.stdout.starts_with("act") && run.stdout.contains("\nfine"), "{}", run.stdout);
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn missing_certificates_are_named() {
+    let empty = tempfile::tempdir().unwrap();
+    let belljar = Belljar::without_cache().env("SSL_CERT_FILE", "/dev/null").env("SSL_CERT_DIR", empty.path());
+    let run = belljar.args(["call", "http://127.0.0.1:1/mcp"]).run();
+    assert!(run.stderr.contains("failed to create the HTTP client") && run.stderr.contains("No CA"), "{}", run.stderr);
+}
+
 #[test]
 fn a_tool_is_called_and_its_result_printed() {
     let run = call(&[&server(), "fine"]);

@@ -1,4 +1,4 @@
-"""Compresses the files of a wheel again, as small as DEFLATE allows, and leaves out the workspace's path.
+"""Finishes a wheel for a release: leaves out the workspace's path, and compresses the files as small as DEFLATE allows.
 
 Arguments: the wheel and the directory of the workspace, which maturin writes into the names of the SBOM.
 
@@ -25,8 +25,6 @@ UTF_8 = 0x800
 UNIX = 3
 # Larger archives and files need ZIP64, which wheels do without.
 MAX_SIZE = 0xFFFF_FFFF
-
-
 # The workspace's directory in the names of the SBOM, as in programs.
 DIRECTORY = "file:///belljar"
 
