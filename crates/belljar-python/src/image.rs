@@ -29,7 +29,7 @@ const IMMORTAL_REFCOUNT: u32 = 5 << 28;
 pub struct PreloadFailure {
     /// The module's dotted name.
     pub module: String,
-    /// The reason: `it raised ImportError: …`, `it took longer than 20 s`.
+    /// The reason: `it raised ImportError: …`, `it took more than 10 s of processor time`.
     pub reason: String,
 }
 

@@ -35,6 +35,8 @@ enum Section {
     Results,
     /// The output of the test of this name.
     Output(String),
+    /// The stack at a panic, which says less than the lines before it.
+    Backtrace,
     /// The names of the tests that have failed.
     Names,
 }
@@ -53,6 +55,8 @@ impl Report {
             self.section = Section::Names;
         } else if line.starts_with("test result: ") {
             self.section = Section::Results;
+        } else if line == "stack backtrace:" && matches!(self.section, Section::Output(_)) {
+            self.section = Section::Backtrace;
         }
         match &self.section {
             Section::Output(name) => {
@@ -64,7 +68,7 @@ impl Report {
             }
             // The name is missing above if a process has written to the same line.
             Section::Names => self.names.extend(line.strip_prefix("    ").map(str::to_owned)),
-            Section::Results => {}
+            Section::Results | Section::Backtrace => {}
         }
         let count = |before: &str, after: &str| -> usize {
             let text = line.split_once(after).map_or("", |(text, _)| text);
@@ -150,6 +154,16 @@ test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; 
         let failure = found.failure("a::b");
         assert!(failure.starts_with("\nfailed: a::b\n    line 10\n"), "{failure}");
         assert!(failure.trim_end().ends_with("line 19"), "{failure}");
+    }
+
+    #[test]
+    fn stack_at_a_panic_is_left_out() {
+        let found = report(
+            "test a ... FAILED\ntest b ... FAILED\nfailures:\n---- a stdout ----\nleft: 1\nstack backtrace:\n   0: \
+             begin\n---- b stdout ----\nright: 2\nfailures:\n    a\n    b\ntest result: FAILED. 0 passed; 2 failed;",
+        );
+        assert_eq!(found.failure("a"), "\nfailed: a\n    ---- a stdout ----\n    left: 1\n");
+        assert_eq!(found.failure("b"), "\nfailed: b\n    ---- b stdout ----\n    right: 2\n");
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod trial;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 use crate::os::PYTHON;
 use crate::reproducible::{EPOCH, epoch, without_paths};
@@ -80,7 +81,9 @@ pub(crate) fn main(mut arguments: impl Iterator<Item = String>) -> Result<bool, 
     }
     let epoch = if release { Some(epoch(&workspace()?)?) } else { None };
     let profile = if release { Profile::Release } else { Profile::Dev };
-    write_bundle(profile, platform.as_deref(), &target, &sources.join("belljar/_bundle"))?;
+    step("building the program and its files", || {
+        write_bundle(profile, platform.as_deref(), &target, &sources.join("belljar/_bundle"))
+    })?;
     notices::write(&sources)?;
     run(Command::new(PYTHON).args(["-m", "venv", "--clear"]).arg(&tools))?;
     run(Command::new(in_environment(&tools, "python")).args(["-m", "pip", "install", "--quiet"]).args(TOOLS))?;
@@ -100,7 +103,7 @@ pub(crate) fn main(mut arguments: impl Iterator<Item = String>) -> Result<bool, 
         without_paths(&mut build)?;
         build.env(EPOCH, epoch.to_string());
     }
-    run(&mut build)?;
+    step("building the wheel", || run(&mut build))?;
     let wheel = only_file(&wheels, "whl")?;
     if release {
         run(Command::new(in_environment(&tools, "python")).args(["-c", FINISH]).arg(&wheel).arg(workspace()?))?;
@@ -117,22 +120,37 @@ pub(crate) fn main(mut arguments: impl Iterator<Item = String>) -> Result<bool, 
     sdist::build(&tools, &target, &sources, &wheels, epoch)?;
     let trial = Trial { uv: in_environment(&tools, "uv"), sources, wheel, target };
     let requirements = ["tests/requirements.txt", "examples/requirements.txt"];
-    let python = trial.install("wheel-trial", Path::new(PYTHON), if tests { &requirements } else { &[] })?;
+    let python = step("installing the wheel", || {
+        trial.install("wheel-trial", Path::new(PYTHON), if tests { &requirements } else { &[] })
+    })?;
     if !tests {
         return Ok(true);
     }
     trial.download_sandbox_package(&python)?;
     trial.install_npm_server()?;
-    println!("{}", trial.test(&python, &[])?);
+    println!("{}", step("testing the wheel", || trial.test(&python, &[]))?);
     for version in VERSIONS {
         let Some(found) = interpreter(version) else {
             println!("CPython {version} is not installed and was not tested");
             continue;
         };
-        let python = trial.install(&format!("wheel-trial-{version}"), &found, &requirements[..1])?;
-        println!("CPython {version}: {}", trial.test(&python, &ONCE.map(|file| format!("--ignore={file}")))?);
+        let python = step(&format!("installing the wheel for CPython {version}"), || {
+            trial.install(&format!("wheel-trial-{version}"), &found, &requirements[..1])
+        })?;
+        let options = ONCE.map(|file| format!("--ignore={file}"));
+        let tested = step(&format!("testing the wheel with CPython {version}"), || trial.test(&python, &options))?;
+        println!("CPython {version}: {tested}");
     }
     Ok(true)
+}
+
+/// Does one step of the chore, and reports its name on standard error as it begins, and its time if it succeeds.
+fn step<T>(name: &str, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    let begin = Instant::now();
+    eprintln!("{name}");
+    let result = work()?;
+    eprintln!("{name}: {:.0} s", begin.elapsed().as_secs_f64());
+    Ok(result)
 }
 
 /// Checks that rustc can build for a platform, before anything is built.

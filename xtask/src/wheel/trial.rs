@@ -1,5 +1,6 @@
 //! The installation of the wheel in new environments, and its tests there.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -20,6 +21,10 @@ const SANDBOX_PLATFORM: [&str; 7] = [
 ];
 /// An MCP server whose tools the tests call from the sandbox.
 const NPM_SERVER: &str = "@modelcontextprotocol/server-everything@2026.8.31";
+/// The directory of what pytest notes between runs, in the build folder.
+const PYTEST_CACHE: &str = "wheel-pytest-cache";
+/// The maximum number of tests that run a second time.
+const MAX_REPEATED: usize = 8;
 /// A program of Python that enables the loopback interface of its network namespace and then becomes another program.
 const LOOPBACK: &str = "\
 import fcntl, os, socket, struct, sys
@@ -82,21 +87,54 @@ impl Trial {
         self.target.join("wheel-test-packages")
     }
 
-    /// Runs the tests without a cache, and without a network if the machine can create a namespace for that.
+    /// Runs the tests. If at most [`MAX_REPEATED`] fail, each of them runs a second time while no other test runs, as in
+    /// `cargo xtask test`, whose limits of time are for a machine that is not busy. Returns what pytest printed, unless
+    /// a test fails in both runs.
     pub(super) fn test(&self, python: &Path, options: &[String]) -> Result<String, String> {
-        let cache = self.target.join("wheel-cache-of-tests");
+        let cache = self.target.join(PYTEST_CACHE);
         remove(&cache)?;
+        remove(&self.belljar_cache())?;
+        let first = match run(&mut self.pytest(python, options)) {
+            Ok(printed) => return Ok(printed),
+            Err(printed) => printed,
+        };
+        let failed = failed_tests(&cache);
+        if !(1..=MAX_REPEATED).contains(&failed.len()) {
+            return Err(first);
+        }
+        let mut again = self.pytest(python, options);
+        let second = run(again.args(["--last-failed", "--last-failed-no-failures=none"]))
+            .map_err(|second| format!("{first}\nin a second run:\n{second}"))?;
+        Ok(format!("{first}\n{second}\npassed in the second run only: {}", failed.join(", ")))
+    }
+
+    /// Returns a command that runs the tests without Belljar's cache, and without a network if the machine can create a
+    /// namespace for that.
+    fn pytest(&self, python: &Path, options: &[String]) -> Command {
         let mut pytest = without_network(python);
         // Not in the directory of the sources: the tests are those of the installed package.
         pytest.args(["-m", "pytest", "-q", "."]).args(options).current_dir(self.sources.join("tests"));
+        // By hand, the tests leave no cache in the directory of the sources.
+        pytest.args(["--override-ini", "addopts=", "--override-ini"]);
+        pytest.arg(format!("cache_dir={}", self.target.join(PYTEST_CACHE).display()));
         // The packages that the tests need are installed, so that none may be skipped for lack of one.
         let required = std::env::var("BELLJAR_REQUIRE").unwrap_or_default();
-        pytest.env("BELLJAR_CACHE", &cache).env("BELLJAR_REQUIRE", format!("{required},python-packages"));
+        pytest.env("BELLJAR_CACHE", self.belljar_cache()).env("BELLJAR_REQUIRE", format!("{required},python-packages"));
         pytest.env("BELLJAR_TEST_PACKAGES", self.sandbox_packages());
         pytest.env("BELLJAR_TEST_NPM", self.npm().join("node_modules"));
         pytest.env("PYTHONDONTWRITEBYTECODE", "1").env_remove("PYTHONPATH");
-        run(&mut pytest)
+        pytest
     }
+
+    fn belljar_cache(&self) -> PathBuf {
+        self.target.join("wheel-cache-of-tests")
+    }
+}
+
+/// Returns the tests that pytest noted as failed in its cache.
+fn failed_tests(cache: &Path) -> Vec<String> {
+    let noted = std::fs::read(cache.join("v/cache/lastfailed")).unwrap_or_default();
+    serde_json::from_slice::<BTreeMap<String, bool>>(&noted).unwrap_or_default().into_keys().collect()
 }
 
 /// Returns a command that starts `python` with no network but the loopback interface, if that is possible here.
@@ -124,4 +162,19 @@ pub(super) fn interpreter(version: &str) -> Option<PathBuf> {
     let starts =
         |program: &PathBuf| Command::new(program).arg("--version").output().is_ok_and(|tried| tried.status.success());
     std::iter::once(PathBuf::from(&name)).chain(installed).find(starts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_tests_are_those_that_pytest_noted() {
+        let cache = tempfile::tempdir().unwrap();
+        assert!(failed_tests(cache.path()).is_empty());
+        let noted = cache.path().join("v/cache");
+        std::fs::create_dir_all(&noted).unwrap();
+        std::fs::write(noted.join("lastfailed"), r#"{"test_runs.py::test_a[1]": true, "test_runs.py": true}"#).unwrap();
+        assert_eq!(failed_tests(cache.path()), ["test_runs.py", "test_runs.py::test_a[1]"]);
+    }
 }
