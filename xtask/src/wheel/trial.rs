@@ -87,9 +87,9 @@ impl Trial {
         self.target.join("wheel-test-packages")
     }
 
-    /// Runs the tests. If at most [`MAX_REPEATED`] fail, each of them runs a second time while no other test runs, as in
-    /// `cargo xtask test`, whose limits of time are for a machine that is not busy. Returns what pytest printed, unless
-    /// a test fails in both runs.
+    /// Runs the tests. If at most [`MAX_REPEATED`] fail, each of them runs a second time while no other test runs, as
+    /// in `cargo xtask test`: limits of time are for a machine that is not busy. Returns what pytest printed, unless a
+    /// test fails in both runs.
     pub(super) fn test(&self, python: &Path, options: &[String]) -> Result<String, String> {
         let cache = self.target.join(PYTEST_CACHE);
         remove(&cache)?;
